@@ -1,0 +1,69 @@
+# Two commands matter: `make book` builds the book, `make test` checks everything.
+# Both set up their own virtual environment in .venv, once.
+
+VENV   := .venv
+PY     := $(VENV)/bin/python
+STAMP  := $(VENV)/installed
+JOBS   ?= 2
+HTML   := _build/html
+
+# Small tensors: one thread per process, several processes (see DESIGN, tests run in parallel).
+export OMP_NUM_THREADS = 1
+export MKL_NUM_THREADS = 1
+
+FAST   := not notebook and not browser and not book
+NBVAL  := --nbval-lax --nbval-current-env --nbval-sanitize-with tests/nbval_sanitize.cfg \
+          --nbval-cell-timeout 300
+
+.PHONY: help book test test-fast lint lab bench clean distclean setup browser
+.DEFAULT_GOAL := help
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
+
+setup: $(STAMP) ## create .venv and install (the other targets do this by themselves)
+
+$(STAMP): requirements.txt pyproject.toml scripts/setup.sh
+	@sh scripts/setup.sh $(VENV) $(STAMP)
+
+book: $(STAMP) ## build the book strictly into _build/html and print the page to open
+	@echo "Building the book"
+	@$(VENV)/bin/jupyter-book build . -n -W --keep-going -q >/dev/null || { \
+	  rm -rf _build/.doctrees; \
+	  echo "The book has warnings (above); a strict build accepts none." >&2; exit 1; }
+	@$(PY) -c "import pathlib; print('Open', pathlib.Path('$(HTML)/index.html').resolve().as_uri())"
+
+# Lint and tests all run, whatever fails first; pytest's summary is the last line.
+test: $(STAMP) browser ## run everything: lint, tests, notebooks, strict book, links, browser
+	@status=0; \
+	$(PY) -m ruff check . || status=1; \
+	$(PY) -m ruff format --check . || status=1; \
+	$(PY) -m pytest tests book $(NBVAL) -n $(JOBS) --dist loadfile -q -rs || status=1; \
+	exit $$status
+
+test-fast: $(STAMP) ## run lint and unit tests only (no notebooks, book build or browser)
+	@status=0; \
+	$(PY) -m ruff check . || status=1; \
+	$(PY) -m ruff format --check . || status=1; \
+	$(PY) -m pytest tests -m "$(FAST)" -n $(JOBS) -q -rs || status=1; \
+	exit $$status
+
+lint: $(STAMP) ## sort imports and format all Python
+	@$(PY) -m ruff check --fix . && $(PY) -m ruff format .
+
+lab: $(STAMP) ## open JupyterLab on the chapters
+	@$(PY) -m jupyterlab --notebook-dir=book
+
+bench: $(STAMP) ## measure ratios side by side and store them in benchmarks/
+	@$(PY) benchmarks/run.py
+
+clean: ## remove everything that was built (keeps .venv and the data cache)
+	rm -rf _build .pytest_cache .ruff_cache
+	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +
+
+distclean: clean ## remove .venv as well
+	rm -rf $(VENV) *.egg-info
+
+# Browser tests use any Chromium; as root on Debian we try to install one. Never fails.
+browser: $(STAMP)
+	@sh scripts/browser.sh $(PY)

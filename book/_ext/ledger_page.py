@@ -1,0 +1,151 @@
+"""Two directives that show ``book/ledger.yml`` at build time, so that the page is never stale.
+
+``{ledger} modelcloak`` is the table of one paper, ``{ledger-summary}`` counts verdicts by paper.
+Our values are read from ``book/results`` by the ledger's own code (privfl_lite/teach/ledger.py).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from importlib import util
+from pathlib import Path
+from typing import Any
+
+from docutils import nodes
+from sphinx import addnodes
+from sphinx.application import Sphinx
+from sphinx.util.docutils import SphinxDirective
+
+BOOK = Path(__file__).resolve().parents[1]
+
+# By path, since importing the package would load torch into every build of the book.
+_spec = util.spec_from_file_location("ledger", BOOK.parent / "privfl_lite/teach/ledger.py")
+ledger = util.module_from_spec(_spec)
+_spec.loader.exec_module(ledger)
+
+Entry = dict[str, Any]
+PAPERS = {
+    "modelcloak": "ModelCloak",
+    "dcs2": "DCS²",
+    "fedkl": "FedKL",
+    "model_entanglement": "Model Entanglement",
+    "loda": "LODA",
+}
+SHOWN = 60  # characters of one of our values; longer ones (lists, cells) are shown by their path
+
+
+def badge(verdict: str, count: int | None = None) -> nodes.inline:
+    """The verdict as a small colored word; its class carries the color (book.css)."""
+    text = verdict if count is None else str(count)
+    return nodes.inline("", text, classes=["verdict", "verdict-" + verdict.replace(" ", "-")])
+
+
+def paragraph(value: object, *classes: str) -> nodes.paragraph:
+    """The ledger's texts are plain text, folded over several lines."""
+    return nodes.paragraph("", " ".join(str(value).split()), classes=[*classes])
+
+
+def build_table(
+    head: list[str], rows: Iterable[list[list[nodes.Node]]], widths: list[int], name: str
+) -> nodes.table:
+    """A docutils table with one header row; each cell is a list of block nodes."""
+    group = nodes.tgroup("", cols=len(head))
+    group += [nodes.colspec(colwidth=width) for width in widths]
+    titles = [nodes.entry("", paragraph(title)) for title in head]
+    body = [nodes.row("", *(nodes.entry("", *cell) for cell in row)) for row in rows]
+    group += [nodes.thead("", nodes.row("", *titles)), nodes.tbody("", *body)]
+    return nodes.table("", group, classes=[name, "colwidths-given"])
+
+
+def ours(entry: Entry) -> list[nodes.Node]:
+    """Our side: stored values with their paths, tests by name, and the sizes that differ."""
+    lines = []
+    for path in entry.get("ours") or []:
+        value = ledger.resolve(path, BOOK / "results")
+        shown = f"{value:.4g}" if isinstance(value, float) else str(value)
+        lead = [nodes.strong("", shown), nodes.Text(" ")] if len(shown) <= SHOWN else []
+        lines.append(nodes.paragraph("", "", *lead, nodes.literal("", path)))
+    for name in entry.get("tests") or []:
+        lines.append(nodes.paragraph("", "", nodes.Text("test "), nodes.literal("", name)))
+    if entry.get("sizes"):
+        lines.append(paragraph(entry["sizes"], "ledger-sizes"))
+    return lines or [paragraph("–", "ledger-none")]
+
+
+class Directive(SphinxDirective):
+    """Common to both: read the ledger, and rebuild the page when it or a result changes."""
+
+    def entries(self) -> list[Entry]:
+        path = BOOK / "ledger.yml"
+        for file in (path, *sorted((BOOK / "results").glob("*.json"))):
+            self.env.note_dependency(str(file))
+        return ledger.load(path)
+
+
+class LedgerTable(Directive):
+    """``{ledger} paper``: every entry of one paper."""
+
+    required_arguments = 1
+
+    def run(self) -> list[nodes.Node]:
+        paper = self.arguments[0]
+        found = [e for e in self.entries() if e["id"].startswith(f"{paper}/")]
+        if not found:
+            raise self.error(f"the ledger has no entry for {paper!r}")
+        head = ["Item", "The paper says", "Ours", "Verdict"]
+        return [build_table(head, map(self.row, found), [20, 28, 20, 32], "ledger")]
+
+    def row(self, entry: Entry) -> list[list[nodes.Node]]:
+        verdict = [nodes.paragraph("", "", badge(entry["verdict"]))]
+        if entry.get("why"):
+            verdict.append(paragraph(entry["why"]))
+        item = [self.name_of(entry), paragraph(entry["what"])]
+        return [item, [paragraph(entry["paper"])], [*ours(entry), *self.chapter(entry)], verdict]
+
+    def name_of(self, entry: Entry) -> nodes.paragraph:
+        """ "Table 3", as a target: {ref}`ledger-modelcloak-table-3` links here from any chapter."""
+        paper, _, item = entry["id"].partition("/")
+        kind, _, number = item.partition("-")
+        title = f"{kind.capitalize()} {number.replace('-', '–')}"
+        label = nodes.make_id(f"ledger-{entry['id']}")
+        domain = self.env.get_domain("std")
+        domain.note_hyperlink_target(label, self.env.docname, label, f"{PAPERS[paper]}, {title}")
+        return nodes.paragraph("", "", nodes.strong("", title), ids=[label])
+
+    def chapter(self, entry: Entry) -> list[nodes.Node]:
+        """A link to the chapter, once it is written."""
+        if entry["chapter"] not in self.env.found_docs:
+            return []
+        link = addnodes.pending_xref(
+            "", nodes.inline("", "chapter"), refdomain="std", reftype="doc", refexplicit=True
+        )
+        link["reftarget"], link["refdoc"] = f"/{entry['chapter']}", self.env.docname
+        return [nodes.paragraph("", "", link)]
+
+
+class LedgerSummary(Directive):
+    """``{ledger-summary}``: how many entries of each paper have which verdict."""
+
+    def run(self) -> list[nodes.Node]:
+        count = Counter((e["id"].partition("/")[0], e["verdict"]) for e in self.entries())
+        papers = list(dict.fromkeys(paper for paper, _ in count))
+        rows = [
+            [
+                [paragraph(PAPERS[paper])],
+                *(self.cell(verdict, count[paper, verdict]) for verdict in ledger.VERDICTS),
+            ]
+            for paper in papers
+        ]
+        head = ["Paper", *(v.capitalize() for v in ledger.VERDICTS)]
+        widths = [25] + [15] * len(ledger.VERDICTS)
+        return [build_table(head, rows, widths, "ledger-summary")]
+
+    def cell(self, verdict: str, count: int) -> list[nodes.Node]:
+        return [nodes.paragraph("", "", badge(verdict, count)) if count else paragraph("–")]
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    app.add_directive("ledger", LedgerTable)
+    app.add_directive("ledger-summary", LedgerSummary)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,0 +1,60 @@
+"""Reading labels off the last layer's gradient, before any image is rebuilt."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ..runtime import PrivflError, generator
+from ..wire import Upload
+
+
+def infer_label(upload: Upload) -> Tensor:
+    """iDLG's rule for one image behind each upload: labels (U, 1).
+
+    Row c of the last weight gradient is (p_c − [c = y])·r. Where r has no negative entry, as after
+    a sigmoid or ReLU, the row of the label is the only one with a negative sum (Zhao et al. 2020).
+    """
+    return _head(upload, "weight").sum(2).argmin(1, keepdim=True)
+
+
+def infer_labels(upload: Upload, probes: int = 64, seed: int = 0) -> Tensor:
+    """How often each class stands in a batch, as sorted labels (U, B).
+
+    The last bias gradient is the mean over the batch of p − onehot(y), so class c stands
+    B·(p̄_c − g_c) times. The server does not know the mean prediction p̄ of the private images; it
+    takes that of noise images instead, which is close while the network is untrained. Counts are
+    rounded so that they add up to B (largest remainder). With B = 1 the sign alone decides.
+    """
+    if upload.batch == 1:
+        return infer_label(upload)
+    model = upload.model
+    with torch.no_grad():
+        noise = torch.rand(probes, *model.shape, generator=generator(seed))
+        r = model.representation(noise.to(next(model.parameters()).device))
+        p = model.head(r).softmax(1).mean(0)  # (classes,)
+    if "head.bias" in upload.tensors:
+        g = _head(upload, "bias")
+    else:  # Σ_j of row c is the mean of (p_c − [c = y])·Σ_j r_j; divide by the usual Σ_j r_j
+        g = _head(upload, "weight").sum(2) / r.sum(1).mean()
+    return torch.stack([_apportion(upload.batch * (p - row), upload.batch) for row in g])
+
+
+def _apportion(share: Tensor, total: int) -> Tensor:
+    """Whole numbers near ``share`` that add up to ``total``, as sorted labels (total,)."""
+    share = share.clamp(min=0)
+    share = share * total / share.sum().clamp(min=1e-12)
+    count = share.floor().long()
+    left = total - int(count.sum())
+    count[(share - count).topk(left).indices] += 1
+    return torch.repeat_interleave(torch.arange(len(count), device=count.device), count)
+
+
+def _head(upload: Upload, part: str) -> Tensor:
+    name = f"head.{part}"
+    if name not in upload.tensors:
+        raise PrivflError(
+            f"labels cannot be read: the tensor {name!r} is not in the upload; "
+            'grant them with knows=("labels",)'
+        )
+    return upload.gradients()[name]

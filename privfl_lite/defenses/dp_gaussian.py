@@ -1,0 +1,26 @@
+"""Raw Gaussian noise on the gradient, as the "DP" baseline of DCS², Soteria, GGL and others."""
+
+from __future__ import annotations
+
+from ..gradients import Tensors
+from ..runtime import PrivflError
+from .base import Context, Defense
+
+
+class DPGaussian(Defense):
+    """g + N(0, σ²) on every entry, with no clipping.
+
+    Without a clip one example can move the gradient by any amount, so no ε follows, whatever the
+    name says: ``epsilon`` is None. ``sigma`` is a standard deviation in units of the gradient.
+    """
+
+    def __init__(self, sigma: float = 0.01):
+        if not sigma > 0:
+            raise PrivflError(f"sigma is a standard deviation and must be over 0; got {sigma}")
+        self.sigma = sigma
+
+    def gradient(self, g: Tensors, ctx: Context) -> Tensors:
+        return {n: t + self.sigma * ctx.normal(t) for n, t in g.items()}
+
+    def secrets(self) -> dict[str, object]:
+        return {"noise_std": self.sigma}

@@ -1,0 +1,40 @@
+"""Gradient pruning: only the largest entries of each tensor leave (Zhu et al. 2019, §5.2)."""
+
+from __future__ import annotations
+
+import math
+
+from torch import Tensor
+
+from ..gradients import Tensors
+from ..runtime import PrivflError
+from .base import Context, Defense
+
+
+class Prune(Defense):
+    """Zero the entries of each tensor whose magnitude is below its ``rate`` quantile.
+
+    Per tensor, biases included, and strictly below, as in all the released code that we know: ties
+    with the threshold stay.
+    """
+
+    def __init__(self, rate: float = 0.9):
+        if not 0 <= rate < 1:
+            raise PrivflError(f"rate is the fraction set to zero, from 0 to below 1; got {rate}")
+        self.rate = rate
+
+    def gradient(self, g: Tensors, ctx: Context) -> Tensors:
+        return {n: t * largest(t, self.rate) for n, t in g.items()}
+
+
+def largest(t: Tensor, rate: float) -> Tensor:
+    """Mask (K, *shape) of the entries that pruning at ``rate`` keeps, client by client.
+
+    The linearly interpolated quantile lies between the entries at ⌊rate·(n−1)⌋ and ⌈rate·(n−1)⌉ of
+    the sorted magnitudes, so an entry is below it exactly when it is below the upper one. (k-th
+    value rather than ``torch.quantile``, which refuses tensors of over 16 million entries.)
+    """
+    size = t.abs().flatten(1)  # (K, n)
+    k = math.ceil(rate * (size.shape[1] - 1)) + 1
+    threshold = size.kthvalue(k, dim=1, keepdim=True).values
+    return (size >= threshold).view_as(t)

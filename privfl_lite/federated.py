@@ -1,0 +1,261 @@
+"""FedAvg (McMahan et al. 2017): clients train at home, the server averages what they send.
+
+    run = FedAvg(model, clients, rounds=20, test=(x_test, y_test))
+    for report in run:
+        print(report.round, report.accuracy)
+    run.model                                # the global model, as trained so far
+
+Chapter 1 builds the same from nothing.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import os
+import pickle
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from .client import Data, Plan, train_many, train_one
+from .defenses.base import Defense
+from .gradients import Tensors
+from .runtime import PrivflError, choose, device, generator, progress
+from .wire import Upload, check_batch, gradients_of, server_copy, update_context
+
+MEMORY = 2**28  # how many floats the clients that train at once may take (1 GB)
+SAMPLING, SHUFFLE = 0, 1  # purposes of random streams: who takes part; what a client draws
+
+
+@dataclass(frozen=True)
+class Report:
+    """One round: who took part, how good the global model now is, and what it cost."""
+
+    round: int  # counted from 1
+    clients: list[int]
+    accuracy: float | None  # share of right answers on the test data
+    loss: float | None  # mean cross-entropy there
+    norms: list[float]  # Euclidean length of each client's upload
+    epsilon: float | None  # privacy spent so far, where the defense accounts for it
+    seconds: float
+    uploads: list[Upload] = field(default_factory=list, repr=False)
+
+
+@dataclass
+class FedAvg:
+    """Federated averaging over ``clients``, a list of (images, labels); iterate for the reports.
+
+    Each round takes ``per_round`` of the clients (all by default): exactly that many
+    (``sampling="fixed"``), or each one independently so that this many are expected ("poisson").
+    ``share="update"``: a client trains by ``plan`` and sends Δ; the server adds the mean of the Δ.
+    ``share="gradient"``: it sends the gradient over all its data; the server takes one step with
+    rate ``plan.eta``. Means are weighted by numbers of examples, or "uniform". ``schedule(round)``
+    multiplies the rate. ``fast=False`` takes the plain path, one client after the other.
+
+    ``checkpoint`` names a file written after every round: a later run with the same settings goes
+    on from there and ends with the same bits. The model that is passed in stays as it is.
+    """
+
+    model: nn.Module
+    clients: Sequence[Data]
+    rounds: int
+    plan: Plan = field(default_factory=Plan)
+    test: Data | None = None
+    per_round: int | None = None
+    sampling: str = "fixed"
+    share: str = "update"
+    weighting: str = "examples"
+    schedule: Callable[[int], float] | None = None
+    defense: Defense = field(default_factory=Defense)
+    fast: bool = True
+    keep_uploads: bool = False
+    checkpoint: str | Path | None = None
+    seed: int = 0
+    show: bool = True
+
+    def __post_init__(self) -> None:
+        choose("sampling", self.sampling, ("fixed", "poisson"))
+        choose("share", self.share, ("update", "gradient"))
+        choose("weighting", self.weighting, ("examples", "uniform"))
+        if self.rounds < 1:
+            raise PrivflError(f"rounds must be at least 1; got {self.rounds}")
+        if not 1 <= (self.per_round or len(self.clients)) <= len(self.clients):
+            raise PrivflError(
+                f"per_round must lie in 1…{len(self.clients)}, the number of clients; "
+                f"got {self.per_round}"
+            )
+        for c, (x, y) in enumerate(self.clients):
+            check_batch(self.model, x, y, f"client {c}")
+        self.model = self.defense.model(copy.deepcopy(self.model)).to(device())
+        self.per_round = self.per_round or len(self.clients)
+        self.history: list[Report] = []
+        self._identity = self._describe()
+
+    def __iter__(self) -> Iterator[Report]:
+        self._resume()
+        yield from self.history
+        todo = range(len(self.history) + 1, self.rounds + 1)
+        for r in progress(todo, "rounds", show=self.show):
+            self.history.append(self._play(r))
+            self._save()
+            yield self.history[-1]
+
+    def _play(self, r: int) -> Report:
+        """Round r: sample, train, average, measure."""
+        began = time.perf_counter()
+        chosen, plan = self._sample(r), self.plan
+        if self.schedule is not None:
+            plan = replace(plan, eta=plan.eta * self.schedule(r))
+        total, weight, norms, uploads = {}, 0.0, [], []
+        at_once = clients_at_once(self.model, plan.batch_size) if self.fast else 1
+        for i in range(0, len(chosen), at_once):
+            who = chosen[i : i + at_once]
+            sent, buffers = self._collect(who, plan, r)
+            w = torch.tensor([self._weight(c) for c in who], device=device())
+            for n, t in {**sent, **buffers}.items():
+                part = torch.tensordot(w, t.to(w), dims=1)  # sum of the clients' w·Δ
+                total[n] = total[n] + part if n in total else part
+            weight += w.sum().item()
+            norms += length(sent).tolist()
+            if self.keep_uploads:
+                uploads += [self._upload(c, k, sent, plan) for k, c in enumerate(who)]
+        if chosen:
+            self._step({n: t / weight for n, t in total.items()}, plan)
+        accuracy, loss = evaluate(self.model, *self.test) if self.test else (None, None)
+        epsilon = self.defense.epsilon(r, self.per_round / len(self.clients))
+        seconds = time.perf_counter() - began
+        return Report(r, chosen, accuracy, loss, norms, epsilon, seconds, uploads)
+
+    def _sample(self, r: int) -> list[int]:
+        n, rng = len(self.clients), generator(self.seed, SAMPLING, r)
+        if self.sampling == "poisson":
+            return (torch.rand(n, generator=rng) < self.per_round / n).nonzero().flatten().tolist()
+        return torch.randperm(n, generator=rng)[: self.per_round].sort().values.tolist()
+
+    def _weight(self, client: int) -> float:
+        return float(len(self.clients[client][0])) if self.weighting == "examples" else 1.0
+
+    def _collect(self, who: list[int], plan: Plan, r: int) -> tuple[Tensors, Tensors]:
+        """What these clients send, (K, *shape) each, and the changes of their buffers."""
+        rngs = [generator(self.seed, SHUFFLE, r, c) for c in who]
+        data = [
+            self.defense.data(*(t.to(device()) for t in self.clients[c]), rng)
+            for c, rng in zip(who, rngs, strict=True)
+        ]
+        if self.share == "gradient":
+            sent, buffers = gradients_of(self.model, data, self.defense, rngs, plan.mode, r), {}
+        else:
+            if self.fast:
+                delta, after = train_many(self.model, data, plan, self.defense, rngs, r)
+            else:
+                delta, after = train_one(self.model, data[0], plan, self.defense, rngs[0], r)
+            buffers = {n: after[n] - b for n, b in self.model.named_buffers()}
+            sent = self.defense.update(delta, update_context(self.model, data, rngs, r))
+        for k, ok in enumerate(length(sent).isfinite().tolist()):
+            if not ok:
+                raise PrivflError(
+                    f"client {who[k]} sent NaN or infinite values in round {r}; "
+                    f"a lower rate than eta={plan.eta:g} may help"
+                )
+        return {n: t for n, t in sent.items() if self.defense.leaves(n)}, buffers
+
+    def _upload(self, client: int, k: int, sent: Tensors, plan: Plan) -> Upload:
+        update = self.share == "update"
+        return Upload(
+            {n: t[k : k + 1].detach().clone() for n, t in sent.items()},
+            self.share,
+            server_copy(self.model, self.defense),
+            batch=len(self.clients[client][0]),
+            mode=plan.mode,
+            plan=plan if update else None,
+        )
+
+    def _step(self, mean: Tensors, plan: Plan) -> None:
+        """Move the global model by the mean update, or by −η times the mean gradient."""
+        rate = 1.0 if self.share == "update" else -plan.eta
+        with torch.no_grad():
+            for n, p in self.model.named_parameters():
+                if n in mean:
+                    p += rate * mean[n]
+            for n, b in self.model.named_buffers():
+                if n in mean:
+                    b += mean[n].to(b.dtype)
+
+    def _describe(self) -> str:
+        """Settings, first weights and labels of this run, so that no other run is continued."""
+        seen = hashlib.sha256()
+        for t in (*self.model.state_dict().values(), *(y for _, y in self.clients)):
+            seen.update(t.detach().cpu().numpy().tobytes())
+        settings = (self.plan, self.defense, self.per_round, self.sampling, self.share)
+        return f"{settings} {self.weighting} {self.seed} {seen.hexdigest()[:16]}"
+
+    def _resume(self) -> None:
+        """Go on from the checkpoint, if there is one and it is of this run."""
+        if self.history or self.checkpoint is None or not Path(self.checkpoint).exists():
+            return
+        try:
+            saved = torch.load(self.checkpoint, map_location=device(), weights_only=True)
+            history = [Report(**r) for r in saved["history"]]
+        except (RuntimeError, EOFError, pickle.UnpicklingError, OSError, KeyError, TypeError):
+            raise PrivflError(
+                f"the checkpoint {self.checkpoint} is damaged; delete it to start again"
+            ) from None
+        if saved["settings"] != self._identity or len(history) > self.rounds:
+            raise PrivflError(
+                f"the checkpoint {self.checkpoint} is of a run with other settings or more rounds; "
+                "delete it or name another file"
+            )
+        self.model.load_state_dict(saved["model"])
+        self.history = history
+
+    def _save(self) -> None:
+        """Write the checkpoint beside its place, then move it there in one step."""
+        if self.checkpoint is None:
+            return
+        reports = [asdict(replace(r, uploads=[])) for r in self.history]
+        state = {"settings": self._identity, "model": self.model.state_dict(), "history": reports}
+        part = Path(f"{self.checkpoint}.part")
+        torch.save(state, part)
+        os.replace(part, self.checkpoint)
+
+
+fedavg = FedAvg  # reads better in ``for report in fedavg(…)``
+
+
+def length(tensors: Tensors) -> Tensor:
+    """Euclidean length of each client's tensors taken as one vector, (K,)."""
+    return torch.stack([t.flatten(1).pow(2).sum(1) for t in tensors.values()]).sum(0).sqrt()
+
+
+def clients_at_once(model: nn.Module, batch_size: int) -> int:
+    """How many clients fit in MEMORY: weights, gradients, copies, and the batch's activations."""
+    outputs = []
+    hooks = [
+        m.register_forward_hook(lambda _m, _i, out: outputs.append(out.numel()))
+        for m in model.modules()
+        if not list(m.children())
+    ]
+    with torch.no_grad():
+        copy.deepcopy(model).eval()(torch.zeros(1, *model.shape, device=device()))
+    for hook in hooks:
+        hook.remove()
+    weights = sum(p.numel() for p in model.parameters())
+    return max(1, MEMORY // (6 * weights + 4 * batch_size * sum(outputs)))
+
+
+def evaluate(model: nn.Module, x: Tensor, y: Tensor, batch: int = 500) -> tuple[float, float]:
+    """(accuracy, mean cross-entropy) of the model in eval mode on x (N, C, H, W) and y (N,)."""
+    home, net = next(model.parameters()).device, copy.deepcopy(model).eval()
+    right = loss = 0.0
+    with torch.no_grad():
+        for xb, yb in zip(x.split(batch), y.split(batch), strict=True):
+            logits, yb = net(xb.to(home)), yb.to(home)
+            right += (logits.argmax(1) == yb).sum().item()
+            loss += cross_entropy(logits, yb, reduction="sum").item()
+    return right / len(x), loss / len(x)

@@ -1,0 +1,72 @@
+"""The gradient of one step and the update of several, as pure functions of weights and data.
+
+Clients use these to train and attackers to imitate them. They work on *many clients at once*: data
+carry a leading axis U, and so do the results. ``torch.func`` does the bookkeeping, and everything
+can be differentiated again with respect to the data, which is what an attack needs.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, grad, vmap
+from torch.nn.functional import cross_entropy
+
+Tensors = dict[str, Tensor]
+
+
+def weights(model: nn.Module) -> Tensors:
+    """θ by name: the trainable weights, detached and copied."""
+    return {n: p.detach().clone() for n, p in model.named_parameters()}
+
+
+def stateless(model: nn.Module, mode: str) -> nn.Module:
+    """A copy that computes in ``mode`` and leaves no trace in itself.
+
+    "eval": batch norm uses its running statistics. "train": it uses those of the batch; the running
+    ones are dropped, since a gradient in this mode does not depend on them.
+    """
+    model = copy.deepcopy(model).train(mode == "train")
+    if mode == "train":
+        for m in model.modules():
+            if isinstance(m, nn.modules.batchnorm._BatchNorm):
+                m.running_mean = m.running_var = m.num_batches_tracked = None
+                m.track_running_stats = False
+    return model.requires_grad_(False)
+
+
+def batch_loss(model: nn.Module) -> Callable[[Tensors, Tensor, Tensor], Tensor]:
+    """ℓ(theta, x, y): mean cross-entropy of one batch; y holds class indices or distributions."""
+    return lambda theta, x, y: cross_entropy(functional_call(model, theta, (x,)), y)
+
+
+def gradient_function(model: nn.Module) -> Callable[[Tensors, Tensor, Tensor], Tensors]:
+    """g(theta, x, y): the gradient at shared weights θ of the mean loss of each of U batches.
+
+    x: (U, B, C, H, W); y: (U, B) or (U, B, classes); result: name -> (U, *shape).
+    """
+    return vmap(grad(batch_loss(model)), in_dims=(None, 0, 0))
+
+
+def update_function(
+    model: nn.Module, eta: float, steps: int, batch_size: int
+) -> Callable[[Tensors, Tensor, Tensor], Tensors]:
+    """Δ(theta, x, y): what ``steps`` steps of plain SGD from θ add to it, for each of U clients.
+
+    Step s uses the client's examples s·batch_size … (s+1)·batch_size − 1, counted round the end.
+    The steps are unrolled, so Δ can be differentiated with respect to x.
+    """
+    step_gradient = grad(batch_loss(model))
+
+    def one_client(theta: Tensors, x: Tensor, y: Tensor) -> Tensors:
+        moved = theta
+        for s in range(steps):
+            take = torch.arange(s * batch_size, (s + 1) * batch_size, device=x.device) % len(x)
+            g = step_gradient(moved, x[take], y[take])
+            moved = {n: w - eta * g[n] for n, w in moved.items()}
+        return {n: moved[n] - theta[n] for n in theta}
+
+    return vmap(one_client, in_dims=(None, 0, 0))

@@ -1,0 +1,87 @@
+"""How code runs here: device, seeds, progress, errors to act on, and torchvision's import.
+
+One way to do each of these, used by every other module.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Iterable
+from types import ModuleType
+
+import numpy as np
+import torch
+from tqdm import tqdm
+
+
+class PrivflError(ValueError):
+    """Bad input, in one sentence: what was wrong and what is allowed.
+
+    IPython asks an exception for ``_render_traceback_``; ours answers with the sentence alone, so
+    a notebook shows no stack trace. The command line prints the same sentence and exits with 2.
+    """
+
+    def _render_traceback_(self) -> list[str]:
+        return [f"{type(self).__name__}: {self}"]
+
+
+def choose(kind: str, name: str, options: Iterable[str]) -> str:
+    """Return ``name`` if it is one of ``options``; else say which ones there are."""
+    options = list(options)
+    if name not in options:
+        raise PrivflError(f"unknown {kind} {name!r}; choose one of: {', '.join(options)}")
+    return name
+
+
+def device() -> torch.device:
+    """The device that everything uses: a CUDA GPU where there is one, else the CPU."""
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def generator(seed: int, *keys: int) -> torch.Generator:
+    """A CPU generator for one purpose, named by integers such as (seed, round, client).
+
+    Streams with different keys are independent, and none depends on the order in which others
+    are used: that is why the plain and the fast path of FedAvg, and a run that was interrupted
+    and resumed, draw the same numbers. Drawing on the CPU gives the same numbers on every device.
+    """
+    state = np.random.SeedSequence([int(seed) % 2**63, *(int(k) for k in keys)])
+    return torch.Generator().manual_seed(int(state.generate_state(1, np.uint64)[0] % 2**63))
+
+
+def progress(items: Iterable, label: str, total: int | None = None, show: bool = True) -> tqdm:
+    """A progress bar on standard error for work over two seconds; PRIVFL_PROGRESS=0 hides it."""
+    hidden = not show or os.environ.get("PRIVFL_PROGRESS") == "0"
+    return tqdm(
+        items,
+        label,
+        total,
+        leave=False,
+        file=sys.stderr,
+        mininterval=0.5,
+        delay=2.0,
+        disable=hidden,
+    )
+
+
+def torchvision() -> ModuleType:
+    """Import torchvision, also beside a CPU-only torch that lacks its compiled operators.
+
+    The registry's torchvision wheel is built for CUDA. Without those libraries its import stops at
+    the missing operator ``nms``; declaring the two schemas lets data sets, transforms and models
+    load. A matched pair of wheels imports at once and never reaches the second half.
+    """
+    try:
+        return importlib.import_module("torchvision")
+    except RuntimeError as error:
+        if "torchvision::nms" not in str(error):
+            raise
+    global _operators  # the library object must live as long as its operators
+    _operators = torch.library.Library("torchvision", "FRAGMENT")
+    for name in ("nms", "qnms"):
+        _operators.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+    for name in [m for m in sys.modules if m.split(".")[0] == "torchvision"]:
+        del sys.modules[name]
+    return importlib.import_module("torchvision")

@@ -1,0 +1,1 @@
+"""What only notebooks need: figures, widgets, exercise checks."""

@@ -1,0 +1,39 @@
+"""Shared by all tests: one thread, no download, fixed seeds, and the markers."""
+
+from __future__ import annotations
+
+import os
+
+os.environ.setdefault("PRIVFL_OFFLINE", "1")  # notebooks inherit it: no test may download
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("MKL_NUM_THREADS", "1")
+
+import pytest
+import torch
+
+torch.set_num_threads(1)
+
+MARKERS = {
+    "notebook": "runs a notebook from top to bottom (nbval)",
+    "book": "builds the whole book",
+    "browser": "needs Chromium; skipped, with the reason, where there is none",
+}
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    for name, meaning in MARKERS.items():
+        config.addinivalue_line("markers", f"{name}: {meaning}")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the cells that nbval collects, so that `-m "not notebook"` leaves them out."""
+    for item in items:
+        if item.path.suffix == ".ipynb":
+            item.add_marker("notebook")
+
+
+@pytest.fixture
+def seed() -> int:
+    """A fixed seed, also set as torch's global one."""
+    torch.manual_seed(0)
+    return 0
