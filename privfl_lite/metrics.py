@@ -116,8 +116,8 @@ def _lpips_net(net: str) -> torch.nn.Module:
     weights = _backbone(net)  # imports torchvision in our way, before lpips does in its own
     from lpips import LPIPS
 
-    with warnings.catch_warnings():  # lpips builds its backbone with a deprecated argument
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(), torch.random.fork_rng(devices=[]):  # it draws, then we fill
+        warnings.simplefilter("ignore")  # lpips builds its backbone with a deprecated argument
         model = LPIPS(net=net, pnet_rand=True, verbose=False)
     for parameter, stored in zip(model.net.parameters(), weights, strict=True):
         parameter.data.copy_(stored)

@@ -35,9 +35,8 @@ PAPERS = {
 SHOWN = 60  # characters of one of our values; longer ones (lists, cells) are shown by their path
 
 
-def badge(verdict: str, count: int | None = None) -> nodes.inline:
-    """The verdict as a small colored word; its class carries the color (book.css)."""
-    text = verdict if count is None else str(count)
+def badge(verdict: str, text: str) -> nodes.inline:
+    """A small colored word; the verdict's class carries the color (book.css)."""
     return nodes.inline("", text, classes=["verdict", "verdict-" + verdict.replace(" ", "-")])
 
 
@@ -97,14 +96,14 @@ class LedgerTable(Directive):
         return [build_table(head, map(self.row, found), [20, 28, 20, 32], "ledger")]
 
     def row(self, entry: Entry) -> list[list[nodes.Node]]:
-        verdict = [nodes.paragraph("", "", badge(entry["verdict"]))]
+        verdict = [nodes.paragraph("", "", badge(entry["verdict"], entry["verdict"]))]
         if entry.get("why"):
             verdict.append(paragraph(entry["why"]))
         item = [self.name_of(entry), paragraph(entry["what"])]
         return [item, [paragraph(entry["paper"])], [*ours(entry), *self.chapter(entry)], verdict]
 
     def name_of(self, entry: Entry) -> nodes.paragraph:
-        """ "Table 3", as a target: {ref}`ledger-modelcloak-table-3` links here from any chapter."""
+        """The item as a target: {ref}`ledger-modelcloak-table-3` links here from any chapter."""
         paper, _, item = entry["id"].partition("/")
         kind, _, number = item.partition("-")
         title = f"{kind.capitalize()} {number.replace('-', '–')}"
@@ -129,20 +128,18 @@ class LedgerSummary(Directive):
 
     def run(self) -> list[nodes.Node]:
         count = Counter((e["id"].partition("/")[0], e["verdict"]) for e in self.entries())
-        papers = list(dict.fromkeys(paper for paper, _ in count))
+        papers = dict.fromkeys(paper for paper, _ in count)
         rows = [
-            [
-                [paragraph(PAPERS[paper])],
-                *(self.cell(verdict, count[paper, verdict]) for verdict in ledger.VERDICTS),
-            ]
+            [[paragraph(PAPERS[paper])], self.badges({v: count[paper, v] for v in ledger.VERDICTS})]
             for paper in papers
         ]
-        head = ["Paper", *(v.capitalize() for v in ledger.VERDICTS)]
-        widths = [25] + [15] * len(ledger.VERDICTS)
-        return [build_table(head, rows, widths, "ledger-summary")]
+        return [build_table(["Paper", "Verdicts"], rows, [30, 70], "ledger-summary")]
 
-    def cell(self, verdict: str, count: int) -> list[nodes.Node]:
-        return [nodes.paragraph("", "", badge(verdict, count)) if count else paragraph("–")]
+    def badges(self, count: dict[str, int]) -> list[nodes.Node]:
+        line = nodes.paragraph()
+        for verdict in (v for v, n in count.items() if n):
+            line += [badge(verdict, f"{count[verdict]} {verdict}"), nodes.Text(" ")]
+        return [line]
 
 
 def setup(app: Sphinx) -> dict[str, bool]:

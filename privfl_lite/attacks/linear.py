@@ -23,10 +23,10 @@ def row_quotients(g_weight: Tensor, g_bias: Tensor) -> Tensor:
 class ClosedForm:
     """Read the images behind a network whose first layer is fully connected, with no optimization.
 
-    With one image behind an upload, the row with the largest bias gradient is the image. With more,
-    rows are mixtures unless a unit was active for one image alone; such rows lie within [0, 1], and
-    a mixture with weights of both signs usually does not. So rows are taken in the order of how far
-    they leave [0, 1], each only if it differs from those taken before.
+    With one image behind an upload every row is the image; the one with the largest bias gradient
+    is taken. With more, rows are mixtures unless a unit was active for one image alone. Two units
+    that were active for the same single image give the same row, while two mixtures hardly ever
+    agree: so rows are taken in the order of how closely another row agrees with them.
     """
 
     def __init__(self, layer: str | None = None):
@@ -57,16 +57,19 @@ def _size(shape: tuple[int, ...]) -> int:
 
 
 def _pick(rows: Tensor, bias: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """The ``count`` most image-like different rows (count, in), and how far they leave [0, 1]."""
+    """The ``count`` most trusted different rows (count, in), and how apart the last one stands.
+
+    Distances are root mean squares over pixels. Where there are too few rows, the rest is gray.
+    """
     rows, bias = rows[bias != 0], bias[bias != 0]
-    order = bias.abs().argsort(descending=True)
-    if count > 1:  # strong rows first among equals, since division by a small number adds noise
-        outside = (rows - rows.clamp(0, 1)).pow(2).mean(1).sqrt()[order]
-        order = order[(outside * 100).round().argsort(stable=True)]
-    taken: list[Tensor] = []
-    for row in rows[order]:
-        if len(taken) < count and all((row - t).pow(2).mean().sqrt() > 0.02 for t in taken):
-            taken.append(row)
-    blank = [rows.new_full((rows.shape[1],), 0.5)] * (count - len(taken))  # gray: nothing found
-    found = torch.stack(taken + blank)
-    return found, (found - found.clamp(0, 1)).pow(2).mean()
+    rows = rows[bias.abs().argsort(descending=True)]  # strong first: small divisors add noise
+    apart = torch.cdist(rows, rows) / rows.shape[1] ** 0.5
+    nearest = (apart + torch.diag(apart.new_full((len(rows),), torch.inf))).amin(1)
+    order = nearest.argsort(stable=True) if count > 1 else torch.arange(len(rows))
+    taken: list[int] = []
+    for i in order.tolist():
+        if len(taken) < count and all(apart[i, j] > 0.02 for j in taken):
+            taken.append(i)
+    gray = rows.new_full((count - len(taken), rows.shape[1]), 0.5)
+    doubt = nearest[taken[-1]] if taken and count > 1 else rows.new_tensor(0.0)
+    return torch.cat([rows[taken], gray]), doubt

@@ -1,0 +1,270 @@
+"""Attacks: engines against reference optimizers, closed forms against the truth, no oracle."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import privfl_lite as pf
+from privfl_lite import PrivflError, attacks, metrics, models, share
+from privfl_lite.attacks import DLG, GS, IDLG, ClosedForm, Matching, infer_label, infer_labels
+from privfl_lite.attacks.engine import adam, lbfgs
+from privfl_lite.attacks.matching import total_variation
+from privfl_lite.client import Plan
+
+
+@pytest.fixture(scope="module")
+def digits():
+    return pf.load("mnist")
+
+
+@pytest.fixture(scope="module")
+def small():
+    """Four 12×12 images and a small sigmoid LeNet, quick to attack."""
+    rng = torch.Generator().manual_seed(2)
+    x = torch.nn.functional.interpolate(torch.rand(4, 1, 5, 5, generator=rng), 12, mode="bilinear")
+    return models.build("lenet", (1, 12, 12), 10), x, torch.tensor([3, 1, 4, 1])
+
+
+# --- engines ---
+
+
+def rosenbrock(z, rows):
+    return (100 * (z[:, 1:] - z[:, :-1] ** 2) ** 2 + (1 - z[:, :-1]) ** 2).sum(1)
+
+
+def test_lbfgs_solves_many_rosenbrock_valleys_as_torch_does():
+    start = torch.randn(6, 10, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    ours = lbfgs(rosenbrock, start, range(400))
+    for k in range(6):
+        z = start[k : k + 1].clone().requires_grad_()
+        torch_lbfgs = torch.optim.LBFGS([z], max_iter=400, line_search_fn="strong_wolfe")
+
+        def closure(z=z, optimizer=torch_lbfgs):
+            optimizer.zero_grad()
+            f = rosenbrock(z, None).sum()
+            f.backward()
+            return f
+
+        torch_lbfgs.step(closure)
+        reference = rosenbrock(z.detach(), None).item()
+        assert ours.cost[k] < max(1e-12, 10 * reference)  # the same valley floor or a better one
+
+
+def test_lbfgs_problems_do_not_disturb_each_other():
+    scale = torch.logspace(-2, 3, 8, dtype=torch.float64)[:, None]
+    target = torch.arange(8.0, dtype=torch.float64)[:, None].expand(8, 5)
+    start = torch.zeros(8, 5, dtype=torch.float64)
+
+    def cost(z, rows):
+        return (scale[rows] * (z - target[rows]) ** 4 + (z - target[rows]) ** 2).sum(1)
+
+    together = lbfgs(cost, start, range(60))
+    torch.testing.assert_close(together.z, target, atol=1e-4, rtol=0)
+    for k in range(8):
+        alone = lbfgs(lambda z, rows, k=k: cost(z, rows + k), start[k : k + 1], range(60))
+        torch.testing.assert_close(alone.z[0], together.z[k], rtol=1e-6, atol=1e-9)
+
+
+def test_engines_survive_a_problem_that_is_not_finite():
+    scale = torch.tensor([1.0, torch.nan, 1.0])
+
+    def cost(z, rows):
+        return scale[rows] * (z**2).sum(1)
+
+    start = torch.ones(3, 2)
+    for solve in (
+        lambda: lbfgs(cost, start, range(20)),
+        lambda: adam(cost, start, range(200), 200),
+    ):
+        found = solve()
+        assert found.cost[[0, 2]].max() < 1e-2 and not found.cost[1] < 1
+
+
+def test_lbfgs_steps_back_from_a_cliff():
+    """log has no value below 0: long steps are not finite, and the search shortens them."""
+    found = lbfgs(lambda z, r: (z - torch.log(z)).sum(1), torch.full((1, 3), 8.0), range(60))
+    torch.testing.assert_close(found.z, torch.ones(1, 3), atol=1e-3, rtol=0)
+
+
+def test_signed_adam_matches_a_plain_loop_step_by_step():
+    start, target = torch.randn(2, 6), torch.randn(2, 6)
+    films = adam(
+        lambda z, r: ((z - target) ** 2).sum(1), start, range(1, 41), 40, film=range(1, 41)
+    )
+    z = start.clone().requires_grad_()
+    m = v = torch.zeros_like(z)
+    best, cost = start.clone(), torch.full((2,), torch.inf)
+    for t in range(1, 41):
+        f = ((z - target) ** 2).sum(1)
+        better = f < cost
+        best[better], cost[better] = z.detach()[better], f.detach()[better]
+        torch.testing.assert_close(films.film[t - 1][1], best)
+        g = (z.detach() - target).sign()
+        m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g * g
+        rate = 0.1 * 0.1 ** sum(t > 40 * k // 8 for k in (3, 5, 7))
+        step = rate * (m / (1 - 0.9**t)) / ((v / (1 - 0.999**t)).sqrt() + 1e-8)
+        z = (z.detach() - step).requires_grad_()
+
+
+def test_total_variation_by_hand():
+    x = torch.tensor([[0.0, 1.0], [1.0, 1.0]]).view(1, 1, 1, 2, 2)
+    assert total_variation(x).item() == pytest.approx(0.5 + 0.5)
+
+
+# --- labels ---
+
+
+def test_idlg_rule_reads_every_label_of_a_sigmoid_net(digits):
+    net = models.build("lenet", digits)
+    x, y = digits.sample(40)
+    assert torch.equal(infer_label(share(net, x, y, each=1)).flatten(), y)
+
+
+def test_labels_of_a_batch_with_repeats(digits):
+    net = models.build("lenet5", digits)
+    x, y = digits.sample(64)
+    for upload in (share(net, x, y, each=8), share(net, x, y, each=8, plan=Plan(0.01, 1, 1, 8))):
+        guess = infer_labels(upload)
+        want = y.view(8, 8).sort(1).values
+        hits = sum(
+            min((g == c).sum(), (w == c).sum()).item()
+            for g, w in zip(guess, want, strict=True)
+            for c in range(10)
+        )
+        assert guess.shape == (8, 8) and hits >= 0.95 * 64
+
+
+def test_labels_of_a_batch_without_a_bias(digits):
+    net = models.build("cloak", digits)
+    x, y = digits.sample(8, distinct=True)
+    guess = infer_labels(share(net, x, y))[0]
+    assert len(set(guess.tolist()) & set(y.tolist())) >= 6
+
+
+# --- closed form ---
+
+
+@pytest.mark.parametrize("act", ["relu", "sigmoid"])
+def test_closed_form_is_exact_for_one_image(digits, act):
+    x, y = digits.sample(6)
+    net = models.build("mlp", digits, act=act)
+    found = ClosedForm().run(share(net, x, y, each=1))
+    torch.testing.assert_close(found.images, x, atol=1e-3, rtol=0)
+    assert torch.equal(found.labels, y)
+
+
+def test_closed_form_finds_images_that_own_a_unit(digits):
+    x, y = digits.sample(4)
+    net = models.build("mlp", digits, hidden=(512,))
+    found = ClosedForm().run(share(net, x, y))
+    order = metrics.assign(found.images, x)
+    assert (metrics.psnr(found.images[order], x) > 40).sum() >= 3
+
+
+def test_closed_form_says_when_it_does_not_apply(small):
+    net, x, y = small
+    with pytest.raises(PrivflError, match="begins with a fully connected layer"):
+        ClosedForm().run(share(net, x, y, each=1))
+
+
+# --- matching ---
+
+
+@pytest.mark.parametrize("attack", [DLG(steps=300), IDLG(steps=200)])
+def test_lbfgs_attacks_rebuild_small_images(small, attack):
+    net, x, y = small
+    found = attack.run(share(net, x, y, each=1))
+    assert metrics.psnr(found.images, x).median() > 40
+    assert torch.equal(found.labels, y) and found.failed == 0
+
+
+def test_gs_rebuilds_small_images(small):
+    net, x, y = small
+    found = GS(steps=400).run(share(net, x, y, each=1, knows=("labels",)))
+    assert metrics.psnr(metrics.as_image(found.images), x).median() > 18
+
+
+def test_one_upload_alone_gives_the_same_as_among_others(small):
+    net, x, y = small
+    upload = share(net, x, y, each=1)
+    together, alone = (IDLG(steps=60).run(u) for u in (upload, upload[0]))
+    torch.testing.assert_close(together.images[:1], alone.images, atol=1e-3, rtol=1e-3)
+
+
+def test_a_batch_of_two_and_an_update_of_two_steps(small):
+    net, x, y = small
+    knows = ("labels",)
+    pair = share(net, x[:2], y[:2], knows=knows)
+    found = Matching(steps=400).run(pair)
+    order = metrics.assign(found.images, x[:2])
+    assert metrics.psnr(found.images[order], x[:2]).min() > 25
+    plan = Plan(eta=0.05, steps=2, batch_size=1, shuffle=False, mode="eval")
+    update = share(net, x[:1], y[:1], knows=knows, plan=plan)
+    found = Matching(steps=200).run(update)
+    assert metrics.psnr(found.images, x[:1]).min() > 25
+
+
+def test_the_best_restart_is_chosen_by_cost_alone(small):
+    """More restarts never raise the attacker's cost, and the first start stays among them."""
+    net, x, y = small
+    upload = share(net, x[:2], y[:2], each=1, knows=("labels",))
+    single, several = (GS(steps=60, restarts=r).run(upload) for r in (1, 4))
+    assert (several.cost <= single.cost + 1e-6)[0]  # upload 0 keeps its first start
+    again = upload.imitator()(several.images.view(2, 1, 1, 12, 12), y[:2, None])
+    dot = sum((again[n] * t).flatten(1).sum(1) for n, t in upload.tensors.items())
+    sizes = [
+        sum(t.flatten(1).pow(2).sum(1) for t in d.values()).sqrt() for d in (again, upload.tensors)
+    ]
+    torch.testing.assert_close(several.cost, 1 - dot / (sizes[0] * sizes[1]), atol=1e-5, rtol=1e-3)
+
+
+def test_history_shows_the_attack_at_work(small):
+    net, x, y = small
+    found = IDLG(steps=80, frames=4).run(share(net, x, y, each=1))
+    errors = [metrics.mse(images, x).mean().item() for _, images in found.history]
+    assert [tick for tick, _ in found.history] == [20, 40, 60, 80] and errors[-1] < errors[0] / 2
+
+
+def test_same_seed_same_bits(small):
+    net, x, y = small
+    upload = share(net, x, y, each=1)
+    a, b, c = (DLG(steps=20).run(upload, seed=s).images for s in (1, 1, 2))
+    assert torch.equal(a, b) and not torch.equal(a, c)
+
+
+def test_a_start_that_diverges_is_counted_not_hidden(small):
+    net, x, y = small
+    upload = share(net, x, y, each=1)
+    with torch.no_grad():
+        upload.model.features[0].weight.mul_(torch.inf)  # every start of the server's copy is NaN
+    found = IDLG(steps=5).run(upload)
+    assert found.failed == 4 and found.cost.isinf().all()
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda: GS(steps=0), "at least 1; got 0 and 1"),
+        (lambda: GS(distance="l3"), "choose one of: l2, cosine"),
+        (lambda: IDLG(box=True), "box=True needs optimizer='adam'"),
+        (lambda: Matching(labels="guess"), "choose one of: infer, joint"),
+    ],
+)
+def test_bad_settings_get_one_sentence(call, says):
+    with pytest.raises(PrivflError) as error:
+        call()
+    assert says in str(error.value) and "\n" not in str(error.value)
+
+
+def test_labels_that_cannot_be_read_are_asked_for(small):
+    net, x, y = small
+    upload = share(net, x, y, each=1)
+    hidden = {n: t for n, t in upload.tensors.items() if not n.startswith("head")}
+    blind = pf.Upload(hidden, "gradient", net, 1)
+    with pytest.raises(PrivflError, match="grant them with knows="):
+        IDLG(steps=5).run(blind)
+
+
+def test_every_attack_has_a_name():
+    assert set(attacks.ATTACKS) >= {"closed_form", "dlg", "idlg", "gs"}
