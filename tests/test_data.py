@@ -13,7 +13,7 @@ import pytest
 import torch
 from PIL import Image
 
-from privfl_lite import assets, data
+from privfl_lite import assets, data, downloads
 from privfl_lite.runtime import PrivflError
 
 EMBEDDED = {  # name: image shape, training images, test images, classes
@@ -147,7 +147,7 @@ STAND_INS = {
 
 @pytest.mark.parametrize("name", STAND_INS)
 def test_offline_error_names_the_stand_in_and_touches_no_network(name, monkeypatch, tmp_path):
-    if name == "fashion" and data.FASHION.is_dir():
+    if name == "fashion" and downloads.FASHION.is_dir():
         pytest.skip("this machine has Debian's dataset-fashion-mnist")
     calls = []
     monkeypatch.setattr(socket, "getaddrinfo", lambda *a, **k: calls.append(a))
@@ -168,9 +168,9 @@ def test_failed_download_is_quick_silent_and_remembered(monkeypatch, capfd):
 
     calls, before = [], socket.getdefaulttimeout()
     monkeypatch.delenv("PRIVFL_OFFLINE")
-    monkeypatch.setattr(data, "torchvision", fake_torchvision(CIFAR100=refuse))
-    source = data._plain("CIFAR100", True, False)
-    monkeypatch.setitem(data.REMOTE, "cifar100", ((6, 3), "`photos`", source))
+    monkeypatch.setattr(downloads, "torchvision", fake_torchvision(CIFAR100=refuse))
+    source = downloads._plain("CIFAR100", True, False)
+    monkeypatch.setitem(downloads.REMOTE, "cifar100", ((6, 3), "`photos`", source))
     for reason in ("no network in this test", "a moment ago"):
         with pytest.raises(PrivflError, match=reason) as error:
             data.load("cifar100")
@@ -196,9 +196,9 @@ def test_download_becomes_a_cached_set(monkeypatch):
         return SimpleNamespace(data=pictures[:n], targets=targets, classes=["apple", "fish"])
 
     monkeypatch.delenv("PRIVFL_OFFLINE")
-    monkeypatch.setattr(data, "torchvision", fake_torchvision(CIFAR100=cifar))
-    source = data._plain("CIFAR100", True, False)
-    monkeypatch.setitem(data.REMOTE, "cifar100", ((6, 3), "`photos`", source))
+    monkeypatch.setattr(downloads, "torchvision", fake_torchvision(CIFAR100=cifar))
+    source = downloads._plain("CIFAR100", True, False)
+    monkeypatch.setitem(downloads.REMOTE, "cifar100", ((6, 3), "`photos`", source))
     for _ in range(2):
         data._load.cache_clear()
         d = data.load("cifar100")
@@ -208,7 +208,7 @@ def test_download_becomes_a_cached_set(monkeypatch):
     assert d.classes == ("apple", "fish") and d.y_train.tolist() == [0, 1, 0, 1, 0, 1]
     assert d.source.startswith("torchvision") and "6 training and 3 test images" in d.source
     assert assets.status()["cifar100"] == "ready"
-    monkeypatch.setitem(data.REMOTE, "cifar100", ((7, 3), "`photos`", source))
+    monkeypatch.setitem(downloads.REMOTE, "cifar100", ((7, 3), "`photos`", source))
     data._load.cache_clear()
     with pytest.raises(PrivflError, match="instead of"):
         data.load("cifar100")
@@ -238,14 +238,14 @@ def test_other_layouts(monkeypatch, tmp_path):
         return SimpleNamespace(images=images, target=np.arange(40) % 4, target_names=list("abcd"))
 
     fakes = fake_torchvision(SVHN=svhn, MNIST=mnist, CelebA=CelebA)
-    monkeypatch.setattr(data, "torchvision", fakes)
+    monkeypatch.setattr(downloads, "torchvision", fakes)
     monkeypatch.setattr("sklearn.datasets.fetch_lfw_people", lfw)
     shapes = {"svhn": (3, 32, 32), "mnist-full": (1, 28, 28), "celeba": (3, 32, 32)}
     for name, shape in {**shapes, "lfw": (3, 32, 32)}.items():
-        tensors = data.REMOTE[name][2](tmp_path)[1]["data.safetensors"]
+        tensors = downloads.REMOTE[name][2](tmp_path)[1]["data.safetensors"]
         assert tensors["x_train"].shape[1:] == shape and tensors["x_train"].dtype == torch.uint8
     assert len(tensors["y_test"]) == 10 and tensors["y_test"].bincount().min() >= 2
-    celeba = data.REMOTE["celeba"][2](tmp_path)[1]["data.safetensors"]
+    celeba = downloads.REMOTE["celeba"][2](tmp_path)[1]["data.safetensors"]
     assert celeba["y_train"].tolist() == [1, 0]
 
 
@@ -259,9 +259,9 @@ def test_fashion_from_debian(monkeypatch, tmp_path):
             body = header + array.astype(np.uint8).tobytes()
             (folder / f"{part}-{kind}-ubyte.gz").write_bytes(gzip.compress(body))
     names = SimpleNamespace(classes=[f"garment {i}" for i in range(10)])
-    monkeypatch.setattr(data, "torchvision", fake_torchvision(FashionMNIST=names))
-    monkeypatch.setattr(data, "FASHION", folder)
-    monkeypatch.setitem(data.REMOTE, "fashion", ((6, 3), *data.REMOTE["fashion"][1:]))
+    monkeypatch.setattr(downloads, "torchvision", fake_torchvision(FashionMNIST=names))
+    monkeypatch.setattr(downloads, "FASHION", folder)
+    monkeypatch.setitem(downloads.REMOTE, "fashion", ((6, 3), *downloads.REMOTE["fashion"][1:]))
     data._load.cache_clear()
     d = data.load("fashion")  # offline, so torchvision is passed over
     assert torch.equal(
@@ -286,9 +286,9 @@ def test_tinyimagenet_layout(monkeypatch, tmp_path):
         (top / "words.txt").write_text("n01\tgoldfish, Carassius auratus\nn02\tox\nn03\tcow\n")
 
     monkeypatch.delenv("PRIVFL_OFFLINE")
-    utils = data.torchvision().datasets.utils
+    utils = downloads.torchvision().datasets.utils
     monkeypatch.setattr(utils, "download_and_extract_archive", unpack)
-    tensors = data.REMOTE["tinyimagenet"][2](tmp_path)[1]["data.safetensors"]
+    tensors = downloads.REMOTE["tinyimagenet"][2](tmp_path)[1]["data.safetensors"]
     assert tensors["x_train"].shape == (2, 3, 64, 64) and tensors["y_train"].tolist() == [0, 1]
     assert tensors["x_test"][0, :, 0, 0].tolist() == [1, 2, 3] and tensors["y_test"] == 1
     assert bytes(tensors["classes"].tolist()) == b"goldfish, Carassius auratus\nox"

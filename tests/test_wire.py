@@ -145,7 +145,17 @@ def test_no_attack_imports_a_defense_or_the_data():
 
 
 ORDER = (
-    *("runtime", "assets", "data", "models", "gradients", "defenses", "client", "wire"),
+    *(
+        "runtime",
+        "assets",
+        "downloads",
+        "data",
+        "models",
+        "gradients",
+        "defenses",
+        "client",
+        "wire",
+    ),
     *("federated", "attacks", "metrics", "privacy", "studies", "teach", "cli"),
 )
 
