@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from .client import Data, Plan, train_many
 from .defenses.base import Context, Defense
 from .gradients import Tensors, gradient_function, stateless, update_function, weights
-from .runtime import PrivflError, choose, generator
+from .runtime import PrivflError, choose, device, generator
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,8 @@ def share(
     defense, each = defense or Defense(), each or len(x)
     if len(x) % each:
         raise PrivflError(f"each={each} does not divide {len(x)} images into equal clients")
-    net = defense.model(copy.deepcopy(model))
+    net = defense.model(copy.deepcopy(model)).to(device())
+    x, y = x.to(device()), y.to(device())
     rngs = [generator(seed, k) for k in range(len(x) // each)]
     data = [
         defense.data(*pair, rng)
