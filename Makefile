@@ -7,7 +7,10 @@ STAMP  := $(VENV)/installed
 JOBS   ?= 2
 HTML   := _build/html
 
-# Small tensors: one thread per process, several processes (see DESIGN, tests run in parallel).
+# The stamp holds the folder where .venv was made: an environment does not survive moving.
+$(shell [ "$$(cat $(STAMP) 2>/dev/null)" = "$(CURDIR)" ] || rm -f $(STAMP))
+
+# Small tensors: one thread per process, several processes (tests run in parallel).
 export OMP_NUM_THREADS = 1
 export MKL_NUM_THREADS = 1
 
@@ -24,7 +27,8 @@ help: ## list the targets
 setup: $(STAMP) ## create .venv and install (the other targets do this by themselves)
 
 $(STAMP): requirements.txt pyproject.toml scripts/setup.sh
-	@sh scripts/setup.sh $(VENV) $(STAMP)
+	@sh scripts/setup.sh $(VENV)
+	@echo "$(CURDIR)" > $@
 
 book: $(STAMP) ## build the book strictly into _build/html and print the page to open
 	@echo "Building the book"

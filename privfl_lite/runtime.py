@@ -47,7 +47,12 @@ def generator(seed: int, *keys: int) -> torch.Generator:
     are used: that is why the plain and the fast path of FedAvg, and a run that was interrupted
     and resumed, draw the same numbers. Drawing on the CPU gives the same numbers on every device.
     """
-    state = np.random.SeedSequence([int(seed) % 2**63, *(int(k) for k in keys)])
+    words = [
+        len(keys),
+        int(seed) % 2**63,
+        *map(int, keys),
+    ]  # the length, or (0,) would equal (0, 0)
+    state = np.random.SeedSequence(words)
     return torch.Generator().manual_seed(int(state.generate_state(1, np.uint64)[0] % 2**63))
 
 

@@ -1,9 +1,8 @@
 #!/bin/sh
-# Usage: setup.sh VENV STAMP. Create the virtual environment and install the package into it.
+# Usage: setup.sh VENV. Create the virtual environment and install the package into it.
 # pip's output goes to VENV/install.log and is shown only if something fails.
 set -eu
 venv=$1
-stamp=$2
 log=$venv/install.log
 
 find_python() {
@@ -37,4 +36,3 @@ fi
 echo "Installing into $venv (first time: a few minutes and about 2 GB)"
 "$venv/bin/python" -m pip install -q -r requirements.txt -e . >"$log" 2>&1 ||
     fail "The installation failed; the full log is $log"
-touch "$stamp"

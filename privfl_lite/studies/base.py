@@ -67,7 +67,7 @@ class Study:
         path = folder / f"{self.name}.json"
         if not path.exists():
             raise PrivflError(
-                f"no stored result of {self.name}; make it: privfl study run {self.name}"
+                f"{self.name} has no stored result; run: privfl study run {self.name}"
             )
         return _read(path)
 

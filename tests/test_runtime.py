@@ -1,0 +1,65 @@
+"""How code runs: streams of random numbers, errors without a trace, progress, torchvision."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+
+import pytest
+import torch
+
+from privfl_lite.runtime import PrivflError, choose, device, generator, progress, torchvision
+
+
+def test_streams_differ_by_every_key_and_repeat():
+    def draw(*keys):
+        return tuple(torch.rand(4, generator=generator(*keys)).tolist())
+
+    keys = [(0,), (1,), (0, 0), (0, 1), (1, 0), (0, 0, 0), (0, 1, 2), (0, 2, 1)]
+    assert len({draw(*k) for k in keys}) == len(keys)
+    assert draw(3, 1, 4) == draw(3, 1, 4)
+
+
+def test_a_notebook_shows_the_sentence_and_no_stack():
+    code = """
+from IPython.core.interactiveshell import InteractiveShell
+shell = InteractiveShell.instance()
+shell.run_cell("import privfl_lite as pf; pf.load('minst')")
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    said = done.stdout + done.stderr
+    assert "PrivflError: unknown data set 'minst'; choose one of: mnist" in said
+    assert "Traceback" not in said and "runtime.py" not in said
+
+
+def test_choose_lists_what_there_is():
+    assert choose("fruit", "fig", ("fig", "pear")) == "fig"
+    with pytest.raises(PrivflError, match="unknown fruit 'nut'; choose one of: fig, pear"):
+        choose("fruit", "nut", ("fig", "pear"))
+
+
+def test_progress_is_silent_for_short_work_and_can_be_turned_off(capsys, monkeypatch):
+    assert list(progress(range(3), "short")) == [0, 1, 2]
+    assert capsys.readouterr().err == ""
+
+    def slow():
+        for i in range(6):
+            time.sleep(0.45)
+            yield i
+
+    list(progress(slow(), "long", total=6))
+    assert "long" in capsys.readouterr().err
+    monkeypatch.setenv("PRIVFL_PROGRESS", "0")
+    list(progress(slow(), "hidden", total=6))
+    assert capsys.readouterr().err == ""
+
+
+def test_torchvision_works_beside_this_torch():
+    vision = torchvision()
+    image = vision.transforms.functional.to_pil_image(torch.rand(3, 8, 8))
+    assert image.size == (8, 8) and vision.datasets.MNIST and vision.models.alexnet
+
+
+def test_device_is_one_that_can_compute():
+    assert (torch.ones(2, device=device()) + 1).sum().item() == 4
