@@ -34,7 +34,7 @@ book: $(STAMP) ## build the book strictly into _build/html and print the page to
 	@echo "Building the book"
 	@$(VENV)/bin/jupyter-book build . -n -W --keep-going -q >/dev/null || { \
 	  rm -rf _build/.doctrees; \
-	  echo "The book has warnings (above); a strict build accepts none." >&2; exit 1; }
+	  echo "The book did not build cleanly (see above); a strict build accepts no warning." >&2; exit 1; }
 	@$(PY) -c "import pathlib; print('Open', pathlib.Path('$(HTML)/index.html').resolve().as_uri())"
 
 # Lint and tests all run, whatever fails first; pytest's summary is the last line.

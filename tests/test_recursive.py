@@ -1,0 +1,141 @@
+"""The recursive attack: exact where the rank is full, and its cost tells where it is not."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import torch
+from torch import nn
+
+import privfl_lite as pf
+from privfl_lite.attacks.recursive import Recursive, Step
+from privfl_lite.models import Net
+
+DIGITS = pf.load("mnist")
+
+
+def narrow(channels: int, act: type = nn.Sigmoid, seed: int = 0, bias: bool = True) -> Net:
+    """DLG's LeNet with another number of channels."""
+    torch.manual_seed(seed)
+    features = nn.Sequential(
+        *(nn.Conv2d(1, channels, 5, 2, 2, bias=bias), act()),
+        *(nn.Conv2d(channels, channels, 5, 2, 2, bias=bias), act()),
+        *(nn.Conv2d(channels, channels, 5, 1, 2, bias=bias), act(), nn.Flatten()),
+    )
+    net = Net("narrow", features, nn.Linear(49 * channels, 10, bias=bias), (1, 28, 28))
+    for p in net.parameters():
+        nn.init.uniform_(p, -0.5, 0.5)
+    return net.eval()
+
+
+def scores(net: Net, n: int = 2, seed: int = 0) -> tuple[torch.Tensor, Recursive, object]:
+    x, y = DIGITS.sample(n, seed=seed)
+    attack = Recursive()
+    found = attack.run(pf.share(net, x, y, each=1))
+    assert torch.equal(found.labels, y)
+    return pf.metrics.compare(found.images, x)["psnr"], attack, found
+
+
+@pytest.mark.parametrize("act", ["relu", "sigmoid", "tanh", "identity"])
+def test_mlp_is_exact(act: str):
+    psnr, attack, found = scores(pf.models.build("mlp", DIGITS, hidden=(96, 48), act=act), n=4)
+    assert psnr.min() > 90
+    assert found.images.shape == (4, 1, 28, 28) and found.cost.max() < 1e-8
+    assert attack.steps[0] == [Step("features.3", 96, 96, 0), Step("features.1", 784, 784, 0)]
+
+
+@pytest.mark.parametrize("name", ["lenet", "lenet4"])
+def test_sigmoid_lenet_is_read_without_a_search(name: str):
+    psnr, attack, _ = scores(pf.models.build(name, DIGITS))
+    assert psnr.min() > 80
+    *_, second, first = attack.steps[0]
+    assert second == Step("features.2", 2352, 12 * 195, 12)  # 195 of 196 pixels a channel
+    assert first == Step("features.0", 784, 300, 484)
+
+
+def test_relu_lenet():
+    psnr, _, found = scores(pf.models.build("lenet", DIGITS, act="relu"), n=4, seed=5)
+    assert psnr.median() > 80
+    assert ((psnr > 60) == (found.cost < 1e-3)).all()  # the attacker can tell a failure by its cost
+
+
+def test_too_few_channels_leave_directions_open():
+    psnr, attack, found = scores(narrow(6))
+    middle = attack.steps[0][1]
+    assert middle.by_gradient == 6 * 145  # 49 + 36 + 36 + 24 pixels a channel
+    assert middle.by_gradient + middle.by_output < middle.unknowns
+    assert psnr.max() < 30 and found.cost.min() > 1e-4
+    psnr, attack, _ = scores(narrow(7))
+    assert all(s.by_gradient + s.by_output == s.unknowns for s in attack.steps[0])
+    assert psnr.min() > 60
+
+
+def test_no_bias_anywhere():
+    """Model Entanglement's Eq. 11 has no bias: the head's own softmax takes its place."""
+    assert scores(narrow(12, nn.Tanh, bias=False))[0].min() > 60
+
+
+def test_tensors_that_stay_at_home_are_not_needed():
+    x, y = DIGITS.sample(2)
+    upload = pf.share(pf.models.build("lenet", DIGITS), x, y, each=1)
+    kept = {n: t for n, t in upload.tensors.items() if not n.endswith("bias")}
+    found = Recursive().run(dataclasses.replace(upload, tensors=kept))
+    assert pf.metrics.psnr(found.images, x).min() > 60
+
+
+def test_dead_layer_falls_back_on_its_output():
+    """A layer that is off tells nothing: the answer is the shortest input, not a crash."""
+    net = pf.models.build("mlp", DIGITS, hidden=(32,))
+    with torch.no_grad():
+        net.features[1].bias.fill_(-100)
+        net.head.bias.zero_()
+    x, y = DIGITS.sample(1)
+    attack = Recursive()
+    found = attack.run(pf.share(net, x, y))
+    assert attack.steps[0] == [Step("features.1", 784, 0, 0)]
+    assert found.images.isfinite().all() and not found.images.any()
+
+
+def test_noise_costs_decibels():
+    x, y = DIGITS.sample(2)
+    upload = pf.share(pf.models.build("lenet", DIGITS), x, y, each=1)
+    found = []
+    for level in (0.0, 1e-4, 1e-1):
+        rng = torch.Generator().manual_seed(0)
+        tensors = {
+            n: t + level * t.square().mean().sqrt() * torch.randn(t.shape, generator=rng)
+            for n, t in upload.tensors.items()
+        }
+        images = Recursive(tol=1e-2).run(dataclasses.replace(upload, tensors=tensors)).images
+        found.append(pf.metrics.compare(images, x)["psnr"].mean())
+    assert found[0] > found[1] + 20 > found[2] + 40
+
+
+def test_same_answer_twice_and_for_each_upload_alone():
+    x, y = DIGITS.sample(3)
+    upload = pf.share(pf.models.build("lenet", DIGITS), x, y, each=1)
+    together = Recursive().run(upload).images
+    assert torch.equal(together, Recursive().run(upload, seed=9).images)
+    torch.testing.assert_close(together[1:2], Recursive().run(upload[1]).images)
+
+
+def test_clear_words_where_it_cannot_work():
+    x, y = DIGITS.sample(4)
+    lenet = pf.models.build("lenet", DIGITS)
+    with pytest.raises(pf.PrivflError, match="4 images"):
+        Recursive().run(pf.share(lenet, x, y))
+    with pytest.raises(pf.PrivflError, match="3 steps"):
+        Recursive().run(pf.share(lenet, x, y, each=1, plan=pf.Plan(steps=3, batch_size=1)))
+    with pytest.raises(pf.PrivflError, match="MaxPool2d"):
+        Recursive().run(pf.share(pf.models.build("lenet5", DIGITS), x, y, each=1))
+    two = Net("two", nn.Sequential(nn.Flatten()), nn.Linear(784, 2, bias=False), (1, 28, 28))
+    with pytest.raises(pf.PrivflError, match="three classes"):
+        Recursive().run(pf.share(two, x, y % 2, each=1))
+
+
+def test_one_step_update_serves_as_well_as_a_gradient():
+    x, y = DIGITS.sample(2)
+    plan = pf.Plan(eta=0.1, steps=1, batch_size=1)
+    upload = pf.share(pf.models.build("lenet", DIGITS), x, y, each=1, plan=plan)
+    assert pf.metrics.compare(Recursive().run(upload).images, x)["psnr"].min() > 40
