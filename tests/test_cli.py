@@ -156,5 +156,5 @@ def test_an_interrupted_training_keeps_what_it_has(tmp_path):
 def test_a_long_command_shows_progress_and_a_short_one_does_not():
     short = run("attack", "gs", "--images", "1", "--steps", "3")
     assert short.returncode == 0 and short.stderr == ""
-    long = run("attack", "gs", "--images", "16", "--steps", "400")
+    long = run("attack", "gs", "--images", "16", "--steps", "200")
     assert long.returncode == 0 and "GS:" in long.stderr
