@@ -7,6 +7,7 @@ standard error. Bad input: one sentence and exit code 2. Ctrl-C: what is done by
 from __future__ import annotations
 
 import argparse
+import inspect
 import json
 import math
 import platform
@@ -14,6 +15,7 @@ import shutil
 import sys
 import time
 from importlib.metadata import version
+from itertools import product
 from pathlib import Path
 from statistics import median
 
@@ -54,9 +56,10 @@ def attack(args: argparse.Namespace) -> dict:
 def _attack_once(args: argparse.Namespace, name: str, defense: str, images: data.Dataset) -> tuple:
     model = models.build(args.model, images, seed=args.seed)
     x, y = images.sample(args.images, seed=args.seed)
-    given = {"steps": args.steps, "restarts": args.restarts, "show": not args.quiet}
-    given = {k: v for k, v in given.items() if v is not None and name != "closed_form"}
-    tool = attacks.ATTACKS[name](**given)
+    kind, given = attacks.ATTACKS[name], {"steps": args.steps, "restarts": args.restarts}
+    takes = inspect.signature(kind).parameters if issubclass(kind, attacks.Matching) else ()
+    given = {k: v for k, v in given.items() if v is not None and k in takes}
+    tool = kind(**given, **({"show": not args.quiet} if "show" in takes else {}))
     began = time.perf_counter()
     protection = defenses.build(defense)
     upload = share(model, x, y, protection, args.knows, each=args.batch, seed=args.seed)
@@ -68,17 +71,21 @@ def _attack_once(args: argparse.Namespace, name: str, defense: str, images: data
 
 
 def compare(args: argparse.Namespace) -> dict:
-    """Every defense, at its default setting, against every attack that fits the model."""
+    """Every defense, at its default setting, against every attack."""
     images = data.load(args.dataset)
-    fits = [a for a in attacks.ATTACKS if a != "closed_form" or args.model == "mlp"]
     table = []
     try:
-        for defense in defenses.DEFENSES:
-            for name in fits:
+        for defense, name in product(defenses.DEFENSES, attacks.ATTACKS):
+            row = {"defense": defense, "attack": name}
+            try:
                 result, _ = _attack_once(args, name, defense, images)
-                psnr = median(row["psnr"] for row in result["per_image"])
-                table.append({"defense": defense, "attack": name, "psnr_median": psnr, **result})
-                print(f"{defense:14} {name:12} {psnr:6.1f} dB  SSIM {result['mean']['ssim']:.3f}")
+            except PrivflError as error:
+                table.append({**row, "does_not_apply": str(error)})
+                print(f"{defense:14} {name:12} does not apply: {error}")
+                continue
+            psnr = median(image["psnr"] for image in result["per_image"])
+            table.append({**row, "psnr_median": psnr, **result})
+            print(f"{defense:14} {name:12} {psnr:6.1f} dB  SSIM {result['mean']['ssim']:.3f}")
     except KeyboardInterrupt:
         print("stopped; the rows above are kept", file=sys.stderr)
     return {**_settings(args, images), "table": table}

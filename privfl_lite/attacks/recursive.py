@@ -1,14 +1,11 @@
 """Recursion over layers: from the last layer back to the image by linear algebra alone.
 
-Model Entanglement's appendix (Eq. 11–12) describes it for fully connected layers; R-GAP (Zhu &
-Blaschko 2021) carried it to convolutions. The chapter "Why gradients leak" proves each step. A step
-uses only what the server has: a layer's gradient and weights, and what the layer above gave away.
+Model Entanglement Eq. 11–12, and R-GAP (Zhu & Blaschko 2021). Proofs: "Why gradients leak".
 """
 
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import torch
@@ -19,13 +16,13 @@ from ..runtime import PrivflError
 from ..wire import Upload
 from .base import Reconstruction
 
-# activation -> slope and inverse, both of its *output* a, and its range. Slope 0: no way back.
+# activation -> slope and inverse of its *output* a, and its range; slope 0 means no way back
 ACTIVATIONS = {
-    nn.Sigmoid: (lambda a: a * (1 - a), torch.logit, (1e-9, 1 - 1e-9)),
-    nn.Tanh: (lambda a: 1 - a * a, torch.atanh, (-1 + 1e-9, 1 - 1e-9)),
-    nn.ReLU: (lambda a: (a > 1e-5 * a.max()).to(a), lambda a: a, (0.0, torch.inf)),  # or noise
-    nn.Identity: (torch.ones_like, lambda a: a, (-torch.inf, torch.inf)),
+    nn.Sigmoid: (lambda a, off: a * (1 - a), torch.logit, (1e-9, 1 - 1e-9)),
+    nn.Tanh: (lambda a, off: 1 - a * a, torch.atanh, (-1 + 1e-9, 1 - 1e-9)),
+    nn.ReLU: (lambda a, off: (a > off * a.max()).to(a), lambda a: a, (0.0, torch.inf)),
 }
+OFF = (1e-5, 3e-6, 1e-6, 1e-4)  # what counts as 0 behind a ReLU; tried until the upload fits
 
 
 class Step(NamedTuple):
@@ -37,48 +34,59 @@ class Step(NamedTuple):
     by_output: int  # further directions that its output fixes
 
 
-@dataclass
 class Recursive:
     """Rebuild the one image behind each upload, layer by layer from the back, without a search.
 
     Knows Linear, Conv2d, Flatten and the activations above. Singular values under ``tol`` of the
-    largest count as zero: such directions hold rounding noise. ``steps[u]`` tells how it went for
-    upload u, last layer first.
+    largest count as 0: these directions hold rounding noise. ``steps[u]`` tells how it went.
     """
 
-    tol: float = 1e-4
-    steps: list[list[Step]] = field(default_factory=list, repr=False)
+    def __init__(self, tol: float = 1e-4):
+        self.tol, self.steps = tol, []  # one list of ``Step`` an upload, last layer first
 
     def run(self, upload: Upload, seed: int = 0) -> Reconstruction:
         """The image behind each upload; the cost is DLG's, the squared error of its gradient."""
-        if upload.batch != 1 or upload.local_steps != 1:
-            behind = f"{upload.batch} images and {upload.local_steps} steps"
-            raise PrivflError(f"the recursion needs 1 image and 1 step an upload, not {behind}")
+        if (got := (upload.batch, upload.local_steps)) != (1, 1):
+            raise PrivflError("the recursion needs 1 image, 1 step; got {}, {}".format(*got))
         net = copy.deepcopy(upload.model).double().requires_grad_(False)
-        g, self.steps = {n: t.double() for n, t in upload.gradients().items()}, []
-        found = [self._one({n: t[u] for n, t in g.items()}, net) for u in range(len(upload))]
-        images, labels = (torch.stack(part) for part in zip(*found, strict=True))
-        images = images.to(upload.tensors["head.weight"])
-        again = upload.imitator()(images[:, None], labels[:, None])
-        miss = sum((again[n] - t).flatten(1).square().sum(1) for n, t in upload.tensors.items())
-        return Reconstruction(images, labels, miss.nan_to_num(torch.inf))
+        for name, _ in net.named_parameters():
+            if name.endswith("weight") and name not in upload.tensors:
+                raise PrivflError(f"the recursion needs {name!r}, which is not in the upload")
+        best = [self._best(upload[u], net) for u in range(len(upload))]
+        cost, images, labels, self.steps = map(list, zip(*best, strict=True))
+        images = torch.cat(images).to(upload.tensors["head.weight"])
+        return Reconstruction(images, torch.cat(labels), torch.cat(cost))
 
-    def _one(self, g: Tensors, net: nn.Module) -> tuple[Tensor, Tensor]:
-        """Image (C, H, W) and label behind one gradient: a is the value at the current point of the
-        network, back is ∂ℓ/∂a, trust the slope of the activation just passed (weighs equations)."""
+    def _best(self, upload: Upload, net: nn.Module) -> tuple[Tensor, Tensor, Tensor, list[Step]]:
+        """Cost, image and label (1, …) for one upload: of the ways in OFF, the cheapest."""
+        imitate, g = upload.imitator(), {n: t[0].double() for n, t in upload.gradients().items()}
+        best, size = None, sum(t.square().sum() for t in upload.tensors.values())
+        for off in OFF if any(isinstance(m, nn.ReLU) for m in net.features) else OFF[:1]:
+            image, label, steps = self._one(g, net, off)
+            again = imitate(image[None].to(upload.tensors["head.weight"]), label.view(1, 1))
+            cost = sum((again[n] - t).square().sum() for n, t in upload.tensors.items())
+            if best is None or cost < best[0]:
+                best = cost.nan_to_num(torch.inf)[None], image, label[None], steps
+            if best[0] < 1e-6 * size or any(k.unknowns > sum(k[2:]) for k in steps):
+                break
+        return best
+
+    def _one(self, g: Tensors, net: nn.Module, off: float) -> tuple[Tensor, Tensor, list[Step]]:
+        """Image and label behind one gradient. On the way back a is the value at the current point,
+        back = ∂ℓ/∂a, and trust, the slope of the activation just passed, weighs equations."""
         a, delta = head_input(g["head.weight"], g.get("head.bias"), net.head)
-        back, trust, steps = net.head.weight.T @ delta, torch.ones_like(a), []
+        back, trust, steps, quiet = net.head.weight.T @ delta, torch.ones_like(a), [], 1e-12
         inputs = [a.new_zeros(1, *net.shape)]
-        for layer in net.features:
+        for layer in net.features[:-1]:
             inputs.append(layer(inputs[-1]))
         for i in reversed(range(len(net.features))):
             layer, shape, name = net.features[i], inputs[i].shape[1:], f"features.{i}"
-            if isinstance(layer, nn.Flatten):
+            if isinstance(layer, (nn.Flatten, nn.Identity)):
                 a, back, trust = (t.reshape(shape) for t in (a, back, trust))
             elif type(layer) in ACTIVATIONS:
                 slope, inverse, span = ACTIVATIONS[type(layer)]
-                trust, a = slope(a.clamp(*span)), inverse(a.clamp(*span))
-                back = back * trust
+                trust = slope(a.clamp(*span), quiet)
+                a, back = inverse(a.clamp(*span)), back * trust
             elif isinstance(layer, (nn.Linear, nn.Conv2d)):
                 if isinstance(layer, nn.Linear):
                     back = g.get(f"{name}.bias", back)  # its bias gradient is δ itself
@@ -86,27 +94,22 @@ class Recursive:
                 a, more = from_output(layer, known, free, a, trust, self.tol)
                 steps.append(Step(name, a.numel(), a.numel() - len(free), more))
                 (back,) = torch.func.vjp(layer, a[None])[1](back[None])
-                back, trust = back[0], torch.ones_like(a)
+                back, trust, quiet = back[0], torch.ones_like(a), off  # from here on with noise
             else:
                 raise PrivflError(f"the recursion knows no way back through {layer}")
-        self.steps.append(steps)
-        return a.reshape(net.shape), delta.argmin()
+        return a.reshape(1, *net.shape), delta.argmin(), steps
 
 
 def head_input(g_weight: Tensor, g_bias: Tensor | None, head: nn.Linear) -> tuple[Tensor, Tensor]:
-    """r (D,) and δ = ∂ℓ/∂z (classes,) from the last layer's gradient, with or without its bias.
-
-    Without, ∇W = δ rᵀ gives the direction v of r; δ has one negative entry, which settles its sign;
-    two wrong classes settle the length s: δ_c / δ_k = exp(z_c − z_k) with z = s W v + b.
-    """
+    """r (D,) and δ = ∂ℓ/∂z (classes,) from the last layer's gradient, with or without its bias."""
     if g_bias is not None:
         return g_weight.T @ g_bias / g_bias.square().sum(), g_bias
     if len(g_weight) < 3:
         raise PrivflError("without a bias gradient the recursion needs at least three classes")
     u, s, vt = torch.linalg.svd(g_weight, full_matrices=False)
-    sign = 1 if (u[:, 0] < 0).sum() == 1 else -1
-    d, v = sign * u[:, 0] * s[0], sign * vt[0]  # d = s·δ
-    wrong = d.argsort()[1:]  # the label has the only negative entry
+    sign = 1 if (u[:, 0] < 0).sum() == 1 else -1  # only the label's entry of δ is negative
+    d, v = sign * u[:, 0] * s[0], sign * vt[0]  # ‖r‖ δ, and the direction of r
+    wrong = d.argsort()[1:]  # for these δ_c / δ_k = exp(z_c − z_k), with z = ‖r‖ W v + b
     logs = d[wrong].log() - (0 if head.bias is None else head.bias[wrong])
     rises = (head.weight @ v)[wrong] - (head.weight @ v)[wrong].mean()
     length = (rises @ logs) / (rises @ rises)  # least squares over all wrong classes
@@ -116,17 +119,13 @@ def head_input(g_weight: Tensor, g_bias: Tensor | None, head: nn.Linear) -> tupl
 def from_gradient(
     layer: nn.Module, g_weight: Tensor, delta: Tensor, shape: tuple, tol: float
 ) -> tuple[Tensor, Tensor]:
-    """What ∇W alone tells of a layer's input (*shape), and a basis (k, *shape) of the rest.
-
-    Linear: ∇W = δ aᵀ. Convolution: ∇W is linear in a, the same equations for each channel.
-    """
-    if isinstance(layer, nn.Linear):
+    """What ∇W alone tells of a layer's input (*shape), and a basis (k, *shape) of the rest."""
+    if isinstance(layer, nn.Linear):  # ∇W = δ aᵀ
         free = torch.eye(*shape).to(delta)[: 0 if delta.any() else None]
         return g_weight.T @ delta / delta.square().sum().clamp(min=1e-300), free
     one = torch.eye(shape[1] * shape[2]).to(delta).view(-1, 1, *shape[1:])  # each pixel alone
-    window = (layer.kernel_size, layer.dilation, layer.padding, layer.stride)
-    seen = nn.functional.unfold(one, *window)  # (pixels, k², positions)
-    equations = torch.einsum("pkl,dl->dkp", seen, delta.flatten(1)).flatten(0, 1)
+    seen = nn.functional.unfold(one, layer.kernel_size, layer.dilation, layer.padding, layer.stride)
+    equations = torch.einsum("pkl,dl->dkp", seen, delta.flatten(1)).flatten(0, 1)  # every channel
     a, free = solve(equations, g_weight.flatten(2).transpose(1, 2).flatten(0, 1), tol)
     return a.T.reshape(shape), torch.block_diag(*[free.T] * shape[0]).reshape(-1, *shape)
 
@@ -138,7 +137,8 @@ def from_output(
     if not len(free):
         return a, 0
     columns = ((layer(free) - layer(torch.zeros_like(a)[None])) * trust).flatten(1).T
-    t, left = solve(columns, ((out - layer(a[None])[0]) * trust).reshape(-1, 1), tol)
+    missing = ((out - layer(a[None])[0]) * trust).reshape(-1, 1)
+    t, left = solve(columns.T @ columns, columns.T @ missing, tol**2)  # tall: normal equations
     return a + torch.einsum("ki,k...->...", t, free), len(free) - left.shape[1]
 
 
