@@ -121,7 +121,8 @@ class FedAvg:
             sent, buffers = self._collect(who, plan, r)
             w = torch.tensor([self._weight(c) for c in who], device=device())
             for n, t in {**sent, **buffers}.items():
-                part = torch.tensordot(w, t.to(w), dims=1)  # sum of the clients' w·Δ
+                t = t if t.is_floating_point() else t.to(w)  # batch norm's counter
+                part = torch.tensordot(w.to(t), t, dims=1)  # sum of the clients' w·Δ
                 total[n] = total[n] + part if n in total else part
             weight += w.sum().item()
             norms += length(sent).tolist()

@@ -47,7 +47,7 @@ def _close(a: Tensors, b: Tensors) -> bool:
 def _named(got: object, like: Tensors) -> Tensors:
     """The answer as tensors by name, or Wrong with what is missing or misshapen."""
     if got is None or got is ...:
-        raise Wrong("your function returned nothing; replace the dots and return the result")
+        raise Wrong("nothing came back; replace the dots by your result")
     if not isinstance(got, dict) or set(got) != set(like):
         raise Wrong(f"return a dictionary with the names {', '.join(like)}, as in the updates")
     for name, t in like.items():
@@ -108,7 +108,7 @@ def _moved(model: torch.nn.Module, *plan: object) -> Tensors:
     return {n: (p - start[n]).detach() for n, p in net.named_parameters()}
 
 
-@exercise("One step gives −η times the gradient; more steps look at the gradient again each time.")
+@exercise("One step gives −η·g; each further step takes the gradient anew.")
 def check_update(answer: Callable[..., Tensors]) -> None:
     """answer(model, x, y, eta, steps): Δ after ``steps`` full-batch steps, by parameter name."""
     for seed, (eta, steps) in enumerate(((0.5, 1), (0.3, 4), (0.8, 3))):
@@ -143,7 +143,7 @@ def check_update(answer: Callable[..., Tensors]) -> None:
         _judge(got, want, slips, f"with eta={eta} and steps={steps}, {hint}")
 
 
-@exercise("All tensors together make one vector. Attacks will compare gradients in the same way.")
+@exercise("All tensors together make one vector; attacks will do the same.")
 def check_cosines(answer: Callable[[list[Tensors]], Tensor]) -> None:
     """answer(updates): the matrix (K, K) of cosines between whole updates."""
     for seed, count in enumerate((3, 5)):
@@ -153,7 +153,7 @@ def check_cosines(answer: Callable[[list[Tensors]], Tensor]) -> None:
                 update[n] *= 10.0**i * (k + 1)
         got = answer(updates)
         if got is None or got is ...:
-            raise Wrong("your function returned nothing; replace the dots and return the matrix")
+            raise Wrong("nothing came back; replace the dots by your matrix")
         if not isinstance(got, Tensor) or got.shape != (count, count):
             raise Wrong(f"return one tensor of shape ({count}, {count}): every client with every")
         vectors = torch.stack([_flat(u) for u in updates])
@@ -170,7 +170,7 @@ def check_cosines(answer: Callable[[list[Tensors]], Tensor]) -> None:
         _judge({"": got}, {"": units @ units.T}, {w: {"": v} for w, v in slips.items()}, hint)
 
 
-@exercise("With two clients in a round, each can read the other's update out of the new model.")
+@exercise("With two clients in a round, each can read the other's update.")
 def check_spy(answer: Callable[..., Tensors]) -> None:
     """answer(before, after, mine, n_mine, n_other): the update that the other client sent."""
     for seed, (n_mine, n_other) in enumerate(((3, 5), (8, 2), (4, 4))):

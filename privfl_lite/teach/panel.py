@@ -21,7 +21,6 @@ import ipywidgets as widgets
 import matplotlib.pyplot as plt
 from IPython import display, get_ipython
 from ipywidgets.embed import dependency_state
-from markdown_it import MarkdownIt
 from matplotlib.figure import Figure
 from PIL import Image
 
@@ -29,33 +28,32 @@ from ..runtime import PrivflError, choose, progress
 
 BUDGET = 1_500_000  # bytes of widget state in one notebook
 MOST = 150  # stored frames in one panel
+THIN = "drop values from an axis, draw smaller figures, or keep fewer with stored={axis: values}"
 DELAY = 0.15  # seconds without a move before a kernel computes
 DPI = 110
-THIN = "drop values from an axis, draw smaller figures, or keep fewer with stored={axis: values}"
 Frame = Figure | Image.Image | bytes | str  # a string is HTML or a Markdown table
-Point = dict[str, Any]  # a value on each axis
-
+Key = tuple  # the values of one point, in the order of the axes
 # Labels take the page's text color, frames stand on a light card: both hold in the dark as well.
-CSS = """<style>.pf-panel{--jp-widgets-label-color:currentColor;
+CSS = """<style>.pf-panel{--jp-widgets-color:currentColor;--jp-widgets-label-color:currentColor;
 --jp-widgets-readout-color:currentColor}.pf-frame{box-sizing:border-box;width:fit-content;
-max-width:100%;overflow-x:auto;padding:8px;border-radius:6px;background:#fff;color:#1a1a1a;
-line-height:1.4}.pf-frame img{display:block;max-width:100%;height:auto;margin:0;background:#fff}
+max-width:100%;overflow-x:auto;padding:8px;border:1px solid #c8ccd2;border-radius:6px;
+background:#fff;color:#1a1a1a;line-height:1.4}.pf-frame img{display:block;max-width:100%;
+height:auto;margin:0;background:#fff}.pf-frame p{margin:.3em 0;color:inherit}
 .pf-frame table{border-collapse:collapse;margin:0 0 .5em;color:inherit;width:auto}
 .pf-frame :is(td,th){padding:.25em .6em;border:1px solid #c8ccd2;text-align:right;color:inherit}
-.pf-frame p{margin:.3em 0;color:inherit}</style>"""
+</style>"""
 
 
 class Panel(widgets.VBox):
     """Controls over named axes, and the frame that ``make(**point)`` gives for their values.
 
-    ``axes``: name -> values; numbers get a slider, anything else a drop-down list. ``alt``: what
-    a frame shows, a sentence or a function of the point that gives one. ``play``: an axis to run
+    ``axes``: name -> values; numbers get a slider, anything else a drop-down list. ``alt``: what a
+    frame shows, a sentence or a function of the point that gives one. ``play``: an axis to run
     through by itself. ``start``: values to begin with (default: the first). ``stored``: name ->
     values that the published page keeps (default: all); others say that they need a running
-    notebook. ``hints``: name -> tooltip. A PrivflError of ``make`` is shown as its sentence.
-
-    Executed by nbclient or nbval, a panel makes all its stored frames at once; in a browser, where
-    someone works, it makes the first and then those that are asked for.
+    notebook. A PrivflError of ``make`` is shown as its sentence. Executed by nbclient or nbval, a
+    panel makes all its stored frames at once; in a browser, where someone works, it makes the first
+    and then those that are asked for.
     """
 
     def __init__(
@@ -68,33 +66,35 @@ class Panel(widgets.VBox):
         play: str | None = None,
         start: Mapping[str, Any] | None = None,
         stored: Mapping[str, Sequence] | None = None,
-        hints: Mapping[str, str] | None = None,
     ):
-        self._make, self._alt, self._title, stored = make, alt, title, stored or {}
-        self.axes = {name: list(values) for name, values in axes.items()}
-        for name in (*stored, *(hints or {}), *([play] if play else [])):
+        self._make, self._alt, self._title = make, alt, title
+        self.axes, stored = {name: list(values) for name, values in axes.items()}, stored or {}
+        for name in (*stored, *([play] if play else [])):
             choose("axis", name, self.axes)
-        self.controls = {n: _control(n, v, (hints or {}).get(n)) for n, v in self.axes.items()}
-        for name, value in self._full(start or {}).items():
-            self.controls[name].value = value
+        self.controls = {name: _control(name, values) for name, values in self.axes.items()}
+        for control, value in zip(self.controls.values(), self._key(start or {}), strict=True):
+            control.value = value
         grid = product(*(stored.get(name, values) for name, values in self.axes.items()))
-        points = [self._full({}), *(self._full(dict(zip(self.axes, g, strict=True))) for g in grid)]
-        self.kept = {tuple(point.values()): point for point in points}
-        self.frames: dict[tuple, widgets.HTML] = {}  # by the values of the point
+        grid = [self._key(self._point(key)) for key in grid]  # refuses values that are not there
+        self.kept = list(dict.fromkeys([self._key({}), *grid]))
+        if len(self.kept) > MOST:
+            raise PrivflError(f"panel {title!r} has {len(self.kept)} frames, over {MOST}; {THIN}")
+        self.frames: dict[Key, widgets.HTML] = {}
         self.links: list[widgets.Widget] = []
-        self._done: set[tuple] = set()
+        self._made: dict[Key, str] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._loop = asyncio._get_running_loop()  # the kernel's, or None
-        self._wide = widgets.Layout(width="100%", margin="0")  # one for all: each takes 1 kB
-        head = widgets.HTML(f"{CSS}<strong>{escape(title)}</strong>", layout=self._wide)
-        self._look = {"layout": self._wide, "style": head.style}
+        wide = widgets.Layout(width="100%", margin="0")
+        head = widgets.HTML(f"{CSS}<strong>{escape(title)}</strong>", layout=wide)
+        self._look = {"layout": wide, "style": head.style}  # shared: each one takes up to 1 kB
         # The longest axis goes innermost: there are as many links as Stacks.
         stack = self._nest(sorted(self.axes, key=lambda n: len(self.axes[n])), {})
         row = widgets.Layout(flex_flow="row wrap", align_items="center", width="100%")
-        players = [self._player(play)] if play else []
-        bar = widgets.Box([*players, *self.controls.values()], layout=row)
-        super().__init__([head, bar, stack], layout=self._wide)
+        bar = [self._player(play)] if play else []
+        bar += [control for control in self.controls.values() if len(control.options) > 1]
+        super().__init__([head, widgets.Box(bar, layout=row), stack], layout=wide)
         self.add_class("pf-panel")
+        plt.close(plt.figure())  # loads the backend: inside ioff() it would stay off for good
         self._store()
         for control in self.controls.values():
             control.observe(self._asked, "value")
@@ -106,40 +106,45 @@ class Panel(widgets.VBox):
             raise ValueError(f"alt text {text!r} says too little; write a sentence")
         return text
 
-    def twin(self, points: Sequence[Point] = (), columns: int = 2) -> Figure | display.HTML:
+    def twin(self, points: Sequence[Mapping] = (), columns: int = 2) -> Figure | display.HTML:
         """Some frames side by side, for print and previews; default: three along the longest axis.
 
         A point may leave axes out: those are taken where the controls stand.
         """
         axis, v = max(self.axes.items(), key=lambda item: len(item[1]))
         default = [{axis: value} for value in (v[0], v[(len(v) - 1) // 2], v[-1])]
-        shown = {_say(p): self._fill(p) for p in map(self._full, points or default)}
+        keys = [self._key(point) for point in points or default]
+        shown = {_say(self._point(key)): self._fill(key) for key in keys}
         if all("base64," in frame for frame in shown.values()):
-            return _sheet(shown, columns)
-        return display.HTML("".join(f"<p><b>{name}</b></p>{f}" for name, f in shown.items()))
+            return _sheet(shown, min(columns, len(shown)))
+        parts = [f"<p><b>{escape(name)}</b></p>{frame}" for name, frame in shown.items()]
+        return display.HTML("".join(parts))
 
     def __repr__(self) -> str:
         return f"Interactive panel: {self._title}"[:100]  # all that GitHub's preview shows
 
-    def _full(self, some: Mapping[str, Any]) -> Point:
-        """A whole point: axes that are left out stand where the controls stand."""
+    def _key(self, some: Mapping[str, Any]) -> Key:
+        """The values of a point; axes that it leaves out stand where the controls stand."""
         for name, value in some.items():
             if value not in self.axes[choose("axis", name, self.axes)]:
                 values = ", ".join(map(_label, self.axes[name]))
                 raise PrivflError(f"axis {name!r} has no value {value!r}; it has {values}")
-        return {name: control.value for name, control in self.controls.items()} | dict(some)
+        return tuple(some.get(name, control.value) for name, control in self.controls.items())
 
-    def _nest(self, names: list[str], fixed: Point) -> widgets.Widget:
+    def _point(self, key: Key) -> dict[str, Any]:
+        return dict(zip(self.axes, key, strict=True))
+
+    def _nest(self, names: list[str], fixed: dict[str, Any]) -> widgets.Widget:
         """The Stack of the first named axis with all inside it; without names, a frame."""
         if not names:
-            point = {name: fixed[name] for name in self.axes}
-            note = f"{_say(point)} is not stored here; run the notebook to see it."
-            late = " pf-unmade" if (key := tuple(point.values())) in self.kept else ""
-            self.frames[key] = widgets.HTML(_card(note, late), **self._look)
+            key = tuple(fixed[name] for name in self.axes)
+            note = f"{_say(self._point(key))} is not stored here; run the notebook to see it."
+            note = _card(escape(note), " pf-unmade" if key in self.kept else "")
+            self.frames[key] = widgets.HTML(note, **self._look)
             return self.frames[key]
-        control = self.controls[names[0]]
-        inner = [self._nest(names[1:], {**fixed, names[0]: v}) for v in self.axes[names[0]]]
-        stack = widgets.Stack(inner, selected_index=control.index, layout=self._wide)
+        name, control = names[0], self.controls[names[0]]
+        inner = [self._nest(names[1:], {**fixed, name: value}) for value in self.axes[name]]
+        stack = widgets.Stack(inner, selected_index=control.index, layout=self._look["layout"])
         self.links.append(widgets.jsdlink((control, "index"), (stack, "selected_index")))
         return stack
 
@@ -150,24 +155,24 @@ class Panel(widgets.VBox):
         return play
 
     def _store(self) -> None:
-        points = list(self.kept.values())
-        if len(points) > MOST:
-            raise PrivflError(
-                f"panel {self._title!r} has {len(points)} frames, over {MOST}; {THIN}"
-            )
-        for point in progress(points[:1] if _someone_works_here() else points, self._title):
-            self._fill(point)
-            if sum(len(self.frames[key].value) for key in self._done) > BUDGET:
-                count = f"{len(self._done)} of {len(points)} frames"
-                raise PrivflError(f"panel {self._title!r}: {count} exceed {BUDGET:,} bytes; {THIN}")
+        for key in progress(self.kept[:1] if _someone_works_here() else self.kept, self._title):
+            self._fill(key)
+            if sum(map(len, self._made.values())) > BUDGET:  # no need to make the rest
+                count = f"{len(self._made)} of {len(self.kept)} frames"
+                raise PrivflError(
+                    f"panel {self._title!r}: {count} take over {BUDGET:,} bytes; {THIN}"
+                )
 
     def _asked(self, _: object) -> None:
         """A control moved. JupyterLab has such messages handled in a thread, and pyplot is not safe
         in threads: so frames are made in the main one, between the kernel's other messages."""
-        if self._loop is None:
-            self._catch_up()
-        else:
-            self._loop.call_soon_threadsafe(self._wait)
+        if (key := self._key({})) not in self._made:
+            note = escape(f"Computing {_say(self._point(key))} …")
+            self.frames[key].value = _card(note, " pf-unmade")
+            if self._loop:
+                self._loop.call_soon_threadsafe(self._wait)
+            else:
+                self._catch_up()
 
     def _wait(self) -> None:
         """Wait for a pause: each move of a fast drag puts the work off."""
@@ -176,26 +181,25 @@ class Panel(widgets.VBox):
         self._timer = self._loop.call_later(DELAY, self._catch_up)
 
     def _catch_up(self) -> None:
-        point = self._full({})  # where the controls stand now, not where they stood when they asked
+        key = self._key({})  # where the controls stand now, not where they stood when they asked
         try:
-            self._fill(point)
+            self._fill(key)
         except Exception as error:  # a bug in make; not kept, so that it can be asked for again
-            note = _card(escape(f"{type(error).__name__}: {error}"))
-            self.frames[tuple(point.values())].value = note
+            note = escape(f"{type(error).__name__}: {error}")
+            self.frames[key].value = _card(note, " pf-unmade")
 
-    def _fill(self, point: Point) -> str:
-        """Make the frame of a point, once."""
-        frame = self.frames[key := tuple(point.values())]
-        if key not in self._done:
-            frame.value = _card(f"Computing {_say(point)} …")
+    def _fill(self, key: Key) -> str:
+        """Show the frame at a key, made once."""
+        if key not in self._made:
             try:
-                with plt.ioff():  # or the next message of a control would flush the open figure
-                    made = self._make(**point)
-                frame.value = _encode(made, self.alt(**point))
+                # Off, or a control's next message would flush the figure; pixels stay pixels.
+                with plt.ioff(), plt.rc_context({"image.interpolation": "nearest"}):
+                    frame = self._make(**self._point(key))
+                self._made[key] = _encode(frame, self.alt(**self._point(key)))
             except PrivflError as error:
-                frame.value = _card(escape(str(error)))
-            self._done.add(key)
-        return frame.value
+                self._made[key] = _card(escape(str(error)))
+        self.frames[key].value = self._made[key]
+        return self._made[key]
 
 
 panel = Panel  # chapters write panel(make, axes, title=…, alt=…)
@@ -206,32 +210,22 @@ def size(shown: widgets.Widget) -> int:
     return len(json.dumps(dependency_state(shown, drop_defaults=False)))
 
 
-def stored_faults(notebook: dict) -> list[str]:
-    """What is wrong with the widgets in a notebook's JSON, one sentence each."""
-    state = json.dumps(notebook["metadata"].get("widgets", {}))
-    found = [f"its widgets take {len(state):,} bytes, over {BUDGET:,}"] * (len(state) > BUDGET)
-    return found + ["a panel lacks frames; execute it with nbclient"] * ("pf-unmade" in state)
-
-
 def _someone_works_here() -> bool:
     """A browser sends the id of the cell that it runs; nbclient and nbval do not."""
     kernel = getattr(get_ipython(), "kernel", None)
     return bool(kernel) and "cellId" in kernel.get_parent().get("metadata", {})
 
 
-def _control(name: str, values: list, hint: str | None) -> widgets.Widget:
+def _control(name: str, values: list) -> widgets.Widget:
     labels = [_label(v) for v in values]
     if not labels or len(set(labels)) < len(labels):
         raise PrivflError(f"axis {name!r} needs values that differ, not {labels}")
     numbers = all(isinstance(v, int | float) and not isinstance(v, bool) for v in values)
     kind = widgets.SelectionSlider if numbers and len(values) > 1 else widgets.Dropdown
-    return kind(
-        options=list(zip(labels, values, strict=True)),
-        description=name,
-        tooltip=hint or f"choose {name}",
-        style={"description_width": "initial"},
-        layout={"flex": "1 1 15em", "width": "auto", "max_width": "26em", "min_width": "0"},
-    )
+    looks = {"flex": "1 1 15em", "width": "auto", "max_width": "26em", "min_width": "0"}
+    control = kind(options=[*zip(labels, values, strict=True)], description=name, layout=looks)
+    control.style.description_width, control.tooltip = "initial", f"choose {name}"
+    return control
 
 
 def _label(value: object) -> str:
@@ -239,7 +233,7 @@ def _label(value: object) -> str:
 
 
 def _say(point: Mapping[str, object]) -> str:
-    return escape(", ".join(f"{name} = {_label(value)}" for name, value in point.items()))
+    return ", ".join(f"{name} = {_label(value)}" for name, value in point.items())
 
 
 def _card(inner: str, more: str = "") -> str:
@@ -249,35 +243,41 @@ def _card(inner: str, more: str = "") -> str:
 def _encode(frame: Frame, alt: str) -> str:
     """A frame as HTML; pictures as lossless WebP of at most 128 colors."""
     if isinstance(frame, str):
-        if not frame.lstrip().startswith("<"):
-            frame = MarkdownIt().enable("table").render(frame)
-        return _card(f'<div role="group" aria-label="{escape(alt)}">{frame}</div>')
+        table = frame if frame.lstrip().startswith("<") else _table(frame)
+        return _card(f'<div role="group" aria-label="{escape(alt)}">{table}</div>')
     if isinstance(frame, Figure):
-        figure, frame = frame, io.BytesIO()
-        figure.savefig(frame, dpi=DPI, facecolor="white")
+        figure, file = frame, io.BytesIO()
+        figure.savefig(file, dpi=DPI, facecolor="white")
         plt.close(figure)
-    elif isinstance(frame, bytes):
-        frame = io.BytesIO(frame)
-    picture = (frame if isinstance(frame, Image.Image) else Image.open(frame)).convert("RGB")
-    packed, (w, h) = io.BytesIO(), picture.size
-    picture.quantize(128, dither=Image.Dither.NONE).convert("RGB").save(
-        packed, "WEBP", lossless=True
-    )
+        frame = file.getvalue()
+    picture = Image.open(io.BytesIO(frame)) if isinstance(frame, bytes) else frame
+    if not isinstance(picture, Image.Image):
+        raise TypeError(f"make returned {type(frame).__name__}, not a figure, picture or table")
+    picture, packed = picture.convert("RGB").quantize(128, dither=Image.Dither.NONE), io.BytesIO()
+    picture.convert("RGB").save(packed, "WEBP", lossless=True)
     src = f"data:image/webp;base64,{base64.b64encode(packed.getvalue()).decode()}"
-    return _card(f'<img alt="{escape(alt)}" width="{w}" height="{h}" src="{src}">')
+    box = f'width="{picture.width}" height="{picture.height}"'  # keeps the page from jumping
+    return _card(f'<img alt="{escape(alt)}" {box} src="{src}">')
+
+
+def _table(markdown: str) -> str:
+    """A Markdown table of plain text as HTML."""
+    html = ""
+    for i, line in enumerate(markdown.strip().splitlines()):
+        tag, cells = "td" if i else "th", line.strip().strip("|").split("|")
+        row = "".join(f"<{tag}>{escape(cell.strip())}</{tag}>" for cell in cells)
+        html += f"<tr>{row}</tr>" if i != 1 else ""  # the second line only separates
+    return f"<table>{html}</table>"
 
 
 def _sheet(frames: dict[str, str], columns: int) -> Figure:
     """Pictures with their names, in a grid."""
     data = (base64.b64decode(f.partition("base64,")[2].split('"')[0]) for f in frames.values())
     images = [Image.open(io.BytesIO(d)) for d in data]
-    rows, (w, h) = (
-        -(-len(images) // columns),
-        (max(i.size[k] for i in images) / DPI for k in (0, 1)),
-    )
+    rows, w, h = -(-len(images) // columns), *(max(i.size[k] for i in images) / DPI for k in (0, 1))
     fig = Figure(figsize=(columns * w, rows * (h + 0.3)), dpi=DPI, layout="constrained")
-    for k, (name, image) in enumerate(zip(frames, images, strict=True)):
-        ax = fig.add_subplot(rows, columns, k + 1)
+    for k, (name, image) in enumerate(zip(frames, images, strict=True), start=1):
+        ax = fig.add_subplot(rows, columns, k)
         ax.imshow(image)
         ax.set_title(name, fontsize=11)
         ax.set_axis_off()
