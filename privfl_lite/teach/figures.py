@@ -46,7 +46,8 @@ def style() -> None:
 def show_image(ax: Axes, image: Tensor, title: str = "", color: str = "black") -> None:
     """One image (C, H, W) in [0, 1], without axes; gray where it has one channel."""
     pixels = as_image(image.detach().cpu()).permute(1, 2, 0)
-    ax.imshow(pixels.squeeze(2), cmap="gray" if pixels.shape[2] == 1 else None, vmin=0, vmax=1)
+    gray = "gray" if pixels.shape[2] == 1 else None
+    ax.imshow(pixels.squeeze(2).numpy(), gray, vmin=0, vmax=1, interpolation="nearest")
     ax.set_title(title, color=color, fontsize=11)
     _bare(ax)
 
@@ -73,7 +74,7 @@ def show_upload(ax: Axes, upload: Upload, i: int = 0) -> None:
     side = int(numbers.numel() ** 0.5)
     square = numbers[: side * side].view(side, side)
     limit = numbers.abs().quantile(0.95).item() or 1.0
-    ax.imshow(square, cmap="PuOr", vmin=-limit, vmax=limit, interpolation="nearest")
+    ax.imshow(square.numpy(), cmap="PuOr", vmin=-limit, vmax=limit, interpolation="nearest")
     _bare(ax)
 
 

@@ -9,8 +9,6 @@ the notebook, and a kernel fills in missing ones when a control asks for them.
 from __future__ import annotations
 
 import asyncio
-import base64
-import io
 import json
 from collections.abc import Callable, Mapping, Sequence
 from html import escape
@@ -22,26 +20,15 @@ import matplotlib.pyplot as plt
 from IPython import display, get_ipython
 from ipywidgets.embed import dependency_state
 from matplotlib.figure import Figure
-from PIL import Image
 
 from ..runtime import PrivflError, choose, progress
+from .frames import CSS, Frame, card, encode, label, say, sheet
 
 BUDGET = 1_500_000  # bytes of widget state in one notebook
 MOST = 150  # stored frames in one panel
 THIN = "drop values from an axis, draw smaller figures, or keep fewer with stored={axis: values}"
 DELAY = 0.15  # seconds without a move before a kernel computes
-DPI = 110
-Frame = Figure | Image.Image | bytes | str  # a string is HTML or a Markdown table
 Key = tuple  # the values of one point, in the order of the axes
-# Labels take the page's text color, frames stand on a light card: both hold in the dark as well.
-CSS = """<style>.pf-panel{--jp-widgets-color:currentColor;--jp-widgets-label-color:currentColor;
---jp-widgets-readout-color:currentColor}.pf-frame{box-sizing:border-box;width:fit-content;
-max-width:100%;overflow-x:auto;padding:8px;border:1px solid #c8ccd2;border-radius:6px;
-background:#fff;color:#1a1a1a;line-height:1.4}.pf-frame img{display:block;max-width:100%;
-height:auto;margin:0;background:#fff}.pf-frame p{margin:.3em 0;color:inherit}
-.pf-frame table{border-collapse:collapse;margin:0 0 .5em;color:inherit;width:auto}
-.pf-frame :is(td,th){padding:.25em .6em;border:1px solid #c8ccd2;text-align:right;color:inherit}
-</style>"""
 
 
 class Panel(widgets.VBox):
@@ -101,7 +88,7 @@ class Panel(widgets.VBox):
 
     def alt(self, **point: object) -> str:
         """What the frame at a point shows, for readers who do not see it."""
-        text = self._alt(**point) if callable(self._alt) else f"{self._alt} ({_say(point)})"
+        text = self._alt(**point) if callable(self._alt) else f"{self._alt} ({say(point)})"
         if len(text.split()) < 3:
             raise ValueError(f"alt text {text!r} says too little; write a sentence")
         return text
@@ -114,9 +101,9 @@ class Panel(widgets.VBox):
         axis, v = max(self.axes.items(), key=lambda item: len(item[1]))
         default = [{axis: value} for value in (v[0], v[(len(v) - 1) // 2], v[-1])]
         keys = [self._key(point) for point in points or default]
-        shown = {_say(self._point(key)): self._fill(key) for key in keys}
+        shown = {say(self._point(key)): self._fill(key) for key in keys}
         if all("base64," in frame for frame in shown.values()):
-            return _sheet(shown, min(columns, len(shown)))
+            return sheet(shown, min(columns, len(shown)))
         parts = [f"<p><b>{escape(name)}</b></p>{frame}" for name, frame in shown.items()]
         return display.HTML("".join(parts))
 
@@ -127,7 +114,7 @@ class Panel(widgets.VBox):
         """The values of a point; axes that it leaves out stand where the controls stand."""
         for name, value in some.items():
             if value not in self.axes[choose("axis", name, self.axes)]:
-                values = ", ".join(map(_label, self.axes[name]))
+                values = ", ".join(map(label, self.axes[name]))
                 raise PrivflError(f"axis {name!r} has no value {value!r}; it has {values}")
         return tuple(some.get(name, control.value) for name, control in self.controls.items())
 
@@ -138,8 +125,8 @@ class Panel(widgets.VBox):
         """The Stack of the first named axis with all inside it; without names, a frame."""
         if not names:
             key = tuple(fixed[name] for name in self.axes)
-            note = f"{_say(self._point(key))} is not stored here; run the notebook to see it."
-            note = _card(escape(note), " pf-unmade" if key in self.kept else "")
+            note = f"{say(self._point(key))} is not stored here; run the notebook to see it."
+            note = card(escape(note), " pf-unmade" if key in self.kept else "")
             self.frames[key] = widgets.HTML(note, **self._look)
             return self.frames[key]
         name, control = names[0], self.controls[names[0]]
@@ -167,8 +154,8 @@ class Panel(widgets.VBox):
         """A control moved. JupyterLab has such messages handled in a thread, and pyplot is not safe
         in threads: so frames are made in the main one, between the kernel's other messages."""
         if (key := self._key({})) not in self._made:
-            note = escape(f"Computing {_say(self._point(key))} …")
-            self.frames[key].value = _card(note, " pf-unmade")
+            note = escape(f"Computing {say(self._point(key))} …")
+            self.frames[key].value = card(note, " pf-unmade")
             if self._loop:
                 self._loop.call_soon_threadsafe(self._wait)
             else:
@@ -186,7 +173,7 @@ class Panel(widgets.VBox):
             self._fill(key)
         except Exception as error:  # a bug in make; not kept, so that it can be asked for again
             note = escape(f"{type(error).__name__}: {error}")
-            self.frames[key].value = _card(note, " pf-unmade")
+            self.frames[key].value = card(note, " pf-unmade")
 
     def _fill(self, key: Key) -> str:
         """Show the frame at a key, made once."""
@@ -195,9 +182,9 @@ class Panel(widgets.VBox):
                 # Off, or a control's next message would flush the figure; pixels stay pixels.
                 with plt.ioff(), plt.rc_context({"image.interpolation": "nearest"}):
                     frame = self._make(**self._point(key))
-                self._made[key] = _encode(frame, self.alt(**self._point(key)))
+                self._made[key] = encode(frame, self.alt(**self._point(key)))
             except PrivflError as error:
-                self._made[key] = _card(escape(str(error)))
+                self._made[key] = card(escape(str(error)))
         self.frames[key].value = self._made[key]
         return self._made[key]
 
@@ -217,7 +204,7 @@ def _someone_works_here() -> bool:
 
 
 def _control(name: str, values: list) -> widgets.Widget:
-    labels = [_label(v) for v in values]
+    labels = [label(v) for v in values]
     if not labels or len(set(labels)) < len(labels):
         raise PrivflError(f"axis {name!r} needs values that differ, not {labels}")
     numbers = all(isinstance(v, int | float) and not isinstance(v, bool) for v in values)
@@ -226,59 +213,3 @@ def _control(name: str, values: list) -> widgets.Widget:
     control = kind(options=[*zip(labels, values, strict=True)], description=name, layout=looks)
     control.style.description_width, control.tooltip = "initial", f"choose {name}"
     return control
-
-
-def _label(value: object) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def _say(point: Mapping[str, object]) -> str:
-    return ", ".join(f"{name} = {_label(value)}" for name, value in point.items())
-
-
-def _card(inner: str, more: str = "") -> str:
-    return f'<div class="pf-frame{more}">{inner}</div>'
-
-
-def _encode(frame: Frame, alt: str) -> str:
-    """A frame as HTML; pictures as lossless WebP of at most 128 colors."""
-    if isinstance(frame, str):
-        table = frame if frame.lstrip().startswith("<") else _table(frame)
-        return _card(f'<div role="group" aria-label="{escape(alt)}">{table}</div>')
-    if isinstance(frame, Figure):
-        figure, file = frame, io.BytesIO()
-        figure.savefig(file, dpi=DPI, facecolor="white")
-        plt.close(figure)
-        frame = file.getvalue()
-    picture = Image.open(io.BytesIO(frame)) if isinstance(frame, bytes) else frame
-    if not isinstance(picture, Image.Image):
-        raise TypeError(f"make returned {type(frame).__name__}, not a figure, picture or table")
-    picture, packed = picture.convert("RGB").quantize(128, dither=Image.Dither.NONE), io.BytesIO()
-    picture.convert("RGB").save(packed, "WEBP", lossless=True)
-    src = f"data:image/webp;base64,{base64.b64encode(packed.getvalue()).decode()}"
-    box = f'width="{picture.width}" height="{picture.height}"'  # keeps the page from jumping
-    return _card(f'<img alt="{escape(alt)}" {box} src="{src}">')
-
-
-def _table(markdown: str) -> str:
-    """A Markdown table of plain text as HTML."""
-    html = ""
-    for i, line in enumerate(markdown.strip().splitlines()):
-        tag, cells = "td" if i else "th", line.strip().strip("|").split("|")
-        row = "".join(f"<{tag}>{escape(cell.strip())}</{tag}>" for cell in cells)
-        html += f"<tr>{row}</tr>" if i != 1 else ""  # the second line only separates
-    return f"<table>{html}</table>"
-
-
-def _sheet(frames: dict[str, str], columns: int) -> Figure:
-    """Pictures with their names, in a grid."""
-    data = (base64.b64decode(f.partition("base64,")[2].split('"')[0]) for f in frames.values())
-    images = [Image.open(io.BytesIO(d)) for d in data]
-    rows, w, h = -(-len(images) // columns), *(max(i.size[k] for i in images) / DPI for k in (0, 1))
-    fig = Figure(figsize=(columns * w, rows * (h + 0.3)), dpi=DPI, layout="constrained")
-    for k, (name, image) in enumerate(zip(frames, images, strict=True), start=1):
-        ax = fig.add_subplot(rows, columns, k)
-        ax.imshow(image)
-        ax.set_title(name, fontsize=11)
-        ax.set_axis_off()
-    return fig
