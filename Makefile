@@ -18,7 +18,7 @@ FAST   := not notebook and not browser and not book
 NBVAL  := --nbval-lax --nbval-current-env --nbval-sanitize-with tests/nbval_sanitize.cfg \
           --nbval-cell-timeout 300
 
-.PHONY: help book test test-fast lint lab bench clean distclean setup browser
+.PHONY: help book test test-fast lint lab bench clean distclean setup browser vendor
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -30,7 +30,7 @@ $(STAMP): requirements.txt pyproject.toml scripts/setup.sh
 	@sh scripts/setup.sh $(VENV)
 	@echo "$(CURDIR)" > $@
 
-book: $(STAMP) ## build the book strictly into _build/html and print the page to open
+book: $(STAMP) vendor ## build the book strictly into _build/html and print the page to open
 	@echo "Building the book"
 	@$(VENV)/bin/jupyter-book build . -n -W --keep-going -q >/dev/null || { \
 	  rm -rf _build/.doctrees; \
@@ -38,7 +38,7 @@ book: $(STAMP) ## build the book strictly into _build/html and print the page to
 	@$(PY) -c "import pathlib; print('Open', pathlib.Path('$(HTML)/index.html').resolve().as_uri())"
 
 # Lint and tests all run, whatever fails first; pytest's summary is the last line.
-test: $(STAMP) browser ## run everything: lint, tests, notebooks, strict book, links, browser
+test: $(STAMP) vendor browser ## run everything: lint, tests, notebooks, strict book, links, browser
 	@status=0; \
 	$(PY) -m ruff check . || status=1; \
 	$(PY) -m ruff format --check . || status=1; \
@@ -65,9 +65,13 @@ clean: ## remove everything that was built (keeps .venv and the data cache)
 	rm -rf _build .pytest_cache .ruff_cache
 	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +
 
-distclean: clean ## remove .venv as well
-	rm -rf $(VENV) *.egg-info
+distclean: clean ## remove .venv and book/_vendor as well
+	rm -rf $(VENV) *.egg-info book/_vendor
 
 # Browser tests use any Chromium; as root on Debian we try to install one. Never fails.
 browser: $(STAMP)
 	@sh scripts/browser.sh $(PY)
+
+# Scripts for reading offline, with npm where it is at hand; else the pages use a CDN. Never fails.
+vendor: $(STAMP)
+	@$(PY) scripts/vendor.py

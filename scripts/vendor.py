@@ -10,6 +10,7 @@ it cannot be done (no npm, no network, PRIVFL_OFFLINE=1) this says so in one lin
 
 from __future__ import annotations
 
+import fnmatch
 import hashlib
 import os
 import shutil
@@ -34,22 +35,23 @@ PINS = {  # package: sha256 of npm's tarball
 # Which files of a package go where under vendor/; a trailing slash means everything below.
 # The manager asks for its icon fonts beside its own module name.
 WANTED = {
-    MANAGER: {
-        "dist/embed-amd.js": "embed-amd.js",
-        "dist/*.woff2": "@jupyter-widgets/",
-    },
-    REQUIRE: {"require.js": "require.js"},
-    MATHJAX: {
-        "LICENSE": "mathjax/LICENSE",
-        "es5/tex-mml-chtml.js": "mathjax/tex-mml-chtml.js",
-        "es5/a11y/": "mathjax/a11y/",
-        "es5/input/tex/": "mathjax/input/tex/",
-        "es5/output/chtml/fonts/": "mathjax/output/chtml/fonts/",
-        "es5/sre/mathmaps/base.json": "mathjax/sre/mathmaps/base.json",
-        "es5/sre/mathmaps/en.json": "mathjax/sre/mathmaps/en.json",
-    },
+    MANAGER: [
+        ("dist/embed-amd.js", "embed-amd.js"),
+        ("dist/*.woff2", "@jupyter-widgets/"),
+        ("dist/*.woff2", "@jupyter-widgets/html-manager/dist/"),
+    ],
+    REQUIRE: [("require.js", "require.js")],
+    MATHJAX: [
+        ("LICENSE", "mathjax/LICENSE"),
+        ("es5/tex-mml-chtml.js", "mathjax/tex-mml-chtml.js"),
+        ("es5/a11y/", "mathjax/a11y/"),
+        ("es5/input/tex/", "mathjax/input/tex/"),
+        ("es5/output/chtml/fonts/", "mathjax/output/chtml/fonts/"),
+        ("es5/sre/mathmaps/base.json", "mathjax/sre/mathmaps/base.json"),
+        ("es5/sre/mathmaps/en.json", "mathjax/sre/mathmaps/en.json"),
+    ],
 }
-STAMP = "".join(f"{name} {digest}\n" for name, digest in PINS.items())
+STAMP = "".join(f"{name} {digest} {WANTED[name]}\n" for name, digest in PINS.items())
 
 
 class Impossible(Exception):
@@ -80,34 +82,36 @@ def pack(folder: Path) -> dict[str, Path]:
     return found
 
 
+def sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
 def verify(name: str, tarball: Path) -> None:
-    digest = hashlib.sha256(tarball.read_bytes()).hexdigest()
+    digest = sha256(tarball)
     if digest != PINS[name]:
         raise Impossible(f"{name} has the wrong hash ({digest[:12]}…) and was thrown away")
 
 
-def destination(path: str, wanted: dict[str, str]) -> str | None:
-    """Where a file of a package goes, or None if the book does not need it."""
-    for pattern, goal in wanted.items():
-        if pattern.endswith("/") and path.startswith(pattern):
-            return goal + path.removeprefix(pattern)
-        if PurePosixPath(path).match(pattern) and not pattern.endswith("/"):
-            return goal + PurePosixPath(path).name if goal.endswith("/") else goal
-    return None
+def destinations(path: str, wanted: list[tuple[str, str]]) -> list[str]:
+    """Where a file of a package goes: nowhere if the book does not need it."""
+    found = []
+    for pattern, goal in wanted:
+        if pattern.endswith("/"):
+            found += [goal + path.removeprefix(pattern)] if path.startswith(pattern) else []
+        elif fnmatch.fnmatchcase(path, pattern):
+            found.append(goal + PurePosixPath(path).name if goal.endswith("/") else goal)
+    return [goal for goal in found if ".." not in PurePosixPath(goal).parts]
 
 
-def unpack(tarball: Path, wanted: dict[str, str], folder: Path) -> None:
+def unpack(tarball: Path, wanted: list[tuple[str, str]], folder: Path) -> None:
     """Copy the wanted files; every pattern must have met at least one file."""
     with tarfile.open(tarball) as archive:
-        for member in archive:
-            goal = destination(member.name.partition("/")[2], wanted) if member.isfile() else None
-            if goal is None or ".." in PurePosixPath(goal).parts:
-                continue
-            path = folder / goal
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(archive.extractfile(member).read())
-    missing = [goal for goal in wanted.values() if not (folder / goal).exists()]
-    if missing:
+        for member in filter(tarfile.TarInfo.isfile, archive):
+            for goal in destinations(member.name.partition("/")[2], wanted):
+                path = folder / goal
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(archive.extractfile(member).read())
+    if missing := [goal for _, goal in wanted if not (folder / goal).exists()]:
         raise Impossible(f"{tarball.name} holds no {missing[0]}")
 
 
@@ -128,7 +132,7 @@ def main() -> int:
     if is_done():
         return 0
     try:
-        vendor()
+        vendor(TARGET)
     except (Impossible, OSError) as reason:
         if is_done():  # by another `make` at the same time
             return 0

@@ -1,46 +1,32 @@
-"""The book builds without a warning, its links lead somewhere, and its pages work in a browser.
+"""The book builds without a warning, and its links lead somewhere (in a browser: test_site.py).
 
-Marker ``book``: one strict build into a fresh folder (an incremental build would hide the warnings
-of pages that did not change). ``PRIVFL_SITE=_build/html`` checks an existing site instead.
-Marker ``browser``: the same site in Chromium. Requests to other hosts are cut off there.
+Marker ``book``: one strict build into a fresh folder, shared by all workers.
+``PRIVFL_SITE=_build/html`` checks an existing site instead.
 """
 
 from __future__ import annotations
 
-import functools
-import os
 import re
-import subprocess
 import sys
-import threading
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+import tarfile
 from pathlib import Path
 
 import pytest
 import yaml
-from browser import FLAGS, find_chromium, why_not
+from browser import ROOT, shared_site
 from links import external_links, external_problems, internal_problems, read_site
 from test_notebooks import toc_files
 
-ROOT = Path(__file__).resolve().parents[1]
-WIDTHS = {"phone": 360, "laptop": 1280}
+sys.path.insert(0, str(ROOT / "scripts"))
+import vendor
+
 PAGES = [*toc_files(), "search", "genindex"]
 
 
 @pytest.fixture(scope="session")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The built site; the strict build itself is the first test."""
-    if ready := os.environ.get("PRIVFL_SITE"):
-        return Path(ready).resolve()
-    out = tmp_path_factory.mktemp("book")
-    command = [Path(sys.executable).with_name("jupyter-book"), "build", ".", "--path-output", out]
-    command += ["-n", "-W", "--keep-going", "-q"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    said = re.sub(r"\x1b\[[0-9;]*m", "", done.stdout + done.stderr)
-    warnings = [line for line in said.splitlines() if re.search("WARNING|ERROR|CRITICAL", line)]
-    assert done.returncode == 0, "\n".join(warnings) or said[-4000:]
-    assert not warnings, "\n".join(warnings)
-    return out / "_build" / "html"
+    return shared_site(tmp_path_factory)
 
 
 @pytest.mark.book
@@ -99,75 +85,6 @@ def test_repository_address_is_the_same_everywhere():
     assert not other, f"the repository is {repository()}, but:\n" + "\n".join(other)
 
 
-# --- in a browser ---
-
-
-class Quiet(SimpleHTTPRequestHandler):
-    def log_message(self, *_: object) -> None:
-        pass
-
-
-@pytest.fixture(scope="session")
-def address(site: Path):
-    """The site served on a free port of this machine."""
-    handler = functools.partial(Quiet, directory=str(site))
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
-
-
-@pytest.fixture(scope="session")
-def chromium(tmp_path_factory: pytest.TempPathFactory):
-    if reason := why_not():
-        pytest.skip(reason)
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=find_chromium(), args=[*FLAGS])
-        yield browser
-        browser.close()
-
-
-# Elements of the text that stick out of the window, unless something around them scrolls.
-STICKS_OUT = """() => {
-  const scrolls = e => e && e !== document.body &&
-    (['auto', 'scroll'].includes(getComputedStyle(e).overflowX) || scrolls(e.parentElement));
-  const wide = document.documentElement.clientWidth + 1;
-  return [...document.querySelectorAll('article *')]
-    .filter(e => e.getBoundingClientRect().right > wide && !scrolls(e.parentElement)
-                 && e.checkVisibility() && !e.closest('svg, mjx-assistive-mml'))
-    .map(e => e.tagName + '.' + e.className + ': ' + e.textContent.trim().slice(0, 50));
-}"""
-
-
-@pytest.mark.book
-@pytest.mark.browser
-@pytest.mark.parametrize("width", WIDTHS)
-@pytest.mark.parametrize("name", PAGES)
-def test_page_works(chromium, address: str, name: str, width: str):
-    page = chromium.new_page(viewport={"width": WIDTHS[width], "height": 900})
-    errors, failed = [], []
-    page.on("pageerror", lambda error: errors.append(str(error)))
-    page.on("response", lambda r: failed.append(f"{r.status} {r.url}") if r.status > 399 else None)
-    page.on(
-        "requestfailed",
-        lambda r: failed.append(f"{r.failure} {r.url}") if r.url.startswith(address) else None,
-    )
-    page.route(lambda url: not url.startswith(address), lambda route: route.abort())
-    try:
-        page.goto(f"{address}/{name}.html", wait_until="load")
-        page.wait_for_timeout(200)  # late scripts
-        assert not errors, f"script errors: {errors}"
-        assert not failed, f"failed requests: {failed}"
-        assert page.locator("h1").count() >= 1, "no heading"
-        size = page.evaluate("[document.documentElement.scrollWidth, innerWidth]")
-        assert size[0] <= size[1], f"{size[0]} px wide in a window of {size[1]} px"
-        assert not (out := page.evaluate(STICKS_OUT)), "\n".join(out)
-    finally:
-        page.close()
-
-
 # --- the checkers themselves can fail ---
 
 
@@ -213,3 +130,48 @@ def test_malformed_external_link_is_noticed():
     assert external_problems(good) == []
     for bad in ("https://localhost/x", "http://a.org/x y", "ftp://a.org/x", "https:///x"):
         assert external_problems({bad: "a.html"}), bad
+
+
+# --- scripts for reading offline (scripts/vendor.py) ---
+
+
+def packed(folder: Path, name: str, digest: str, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Let npm "deliver" one tarball with one file, under the given pin."""
+    (folder / "require.js").write_text("1")
+    tarball = folder / "x.tgz"
+    with tarfile.open(tarball, "w:gz") as archive:
+        archive.add(folder / "require.js", f"package/{name}")
+    monkeypatch.setattr(vendor, "PINS", {vendor.REQUIRE: digest or vendor.sha256(tarball)})
+    monkeypatch.setattr(vendor, "pack", lambda _: {vendor.REQUIRE: tarball})
+    return folder / "_vendor"
+
+
+def test_vendored_files_appear_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    target = packed(tmp_path, "require.js", "", monkeypatch)
+    for _ in range(2):  # also over an older one
+        vendor.vendor(target)
+        assert (target / "vendor" / "require.js").read_text() == "1"
+        assert vendor.is_done(target)
+    assert not list(tmp_path.glob("*.tmp"))
+
+
+@pytest.mark.parametrize(
+    ("name", "digest", "says"),
+    [("require.js", "0" * 64, "wrong hash"), ("other.js", "", "holds no")],
+)
+def test_wrong_package_is_refused(tmp_path, monkeypatch, name: str, digest: str, says: str):
+    target = packed(tmp_path, name, digest, monkeypatch)
+    with pytest.raises(vendor.Impossible, match=says):
+        vendor.vendor(target)
+    assert not target.exists()
+
+
+def test_without_npm_the_build_goes_on(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(vendor, "TARGET", tmp_path / "_vendor")
+    monkeypatch.setattr(vendor, "is_done", lambda: False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("PRIVFL_OFFLINE", "0")
+    for reason in ("npm is not installed", "PRIVFL_OFFLINE is set"):
+        assert vendor.main() == 0
+        assert reason in capsys.readouterr().err
+        monkeypatch.setenv("PRIVFL_OFFLINE", "1")

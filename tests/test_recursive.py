@@ -112,6 +112,20 @@ def test_noise_costs_decibels():
     assert found[0] > found[1] + 20 > found[2] + 40
 
 
+def test_spoiled_uploads_give_an_answer_and_a_high_cost():
+    """Noise, zeros and missing biases end in a poor image that the cost gives away, not a crash."""
+    x, y = DIGITS.sample(1)
+    for name, act in (("lenet", "sigmoid"), ("lenet", "relu"), ("mlp", "tanh")):
+        upload = pf.share(pf.models.build(name, DIGITS, act=act), x, y)
+        rng = torch.Generator().manual_seed(0)
+        noise = {n: torch.randn(t.shape, generator=rng) for n, t in upload.tensors.items()}
+        for tensors in (noise, {n: 0 * t for n, t in noise.items()}):
+            for names in (noise, [n for n in noise if "bias" not in n]):
+                kept = {n: tensors[n] for n in names}
+                found = Recursive().run(dataclasses.replace(upload, tensors=kept))
+                assert found.images.isfinite().all() and found.cost.min() > 1e-3
+
+
 def test_same_answer_twice_and_for_each_upload_alone():
     x, y = DIGITS.sample(3)
     upload = pf.share(pf.models.build("lenet", DIGITS), x, y, each=1)
@@ -123,12 +137,16 @@ def test_same_answer_twice_and_for_each_upload_alone():
 def test_clear_words_where_it_cannot_work():
     x, y = DIGITS.sample(4)
     lenet = pf.models.build("lenet", DIGITS)
-    with pytest.raises(pf.PrivflError, match="4 images"):
+    with pytest.raises(pf.PrivflError, match="got 4, 1"):
         Recursive().run(pf.share(lenet, x, y))
-    with pytest.raises(pf.PrivflError, match="3 steps"):
+    with pytest.raises(pf.PrivflError, match="got 1, 3"):
         Recursive().run(pf.share(lenet, x, y, each=1, plan=pf.Plan(steps=3, batch_size=1)))
     with pytest.raises(pf.PrivflError, match="MaxPool2d"):
         Recursive().run(pf.share(pf.models.build("lenet5", DIGITS), x, y, each=1))
+    upload = pf.share(lenet, x, y, each=1)
+    kept = {n: t for n, t in upload.tensors.items() if n != "head.weight"}
+    with pytest.raises(pf.PrivflError, match=r"head\.weight"):
+        Recursive().run(dataclasses.replace(upload, tensors=kept))
     two = Net("two", nn.Sequential(nn.Flatten()), nn.Linear(784, 2, bias=False), (1, 28, 28))
     with pytest.raises(pf.PrivflError, match="three classes"):
         Recursive().run(pf.share(two, x, y % 2, each=1))

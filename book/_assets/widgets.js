@@ -28,4 +28,14 @@
       Queue: ([, , element]) => math.startup?.promise.then(() => math.typesetPromise?.([element])),
     };
   });
+
+  // A slider's handle is drawn without a name: take it from the label beside it.
+  const name = () => {
+    for (const handle of document.querySelectorAll(".noUi-handle:not([aria-label])")) {
+      const label = handle.closest(".widget-slider")?.querySelector(".widget-label");
+      if (label?.textContent) handle.setAttribute("aria-label", label.textContent);
+    }
+    document.querySelectorAll('.widget-label[title="null"]').forEach((l) => l.removeAttribute("title"));
+  };
+  new MutationObserver(name).observe(document, { childList: true, subtree: true });
 })();

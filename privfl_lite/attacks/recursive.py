@@ -1,7 +1,6 @@
 """Recursion over layers: from the last layer back to the image by linear algebra alone.
 
-Model Entanglement Eq. 11–12, and R-GAP (Zhu & Blaschko 2021). Proofs: "Why gradients leak".
-"""
+Model Entanglement Eq. 11–12, and R-GAP (Zhu & Blaschko 2021). Proofs: "Why gradients leak"."""
 
 from __future__ import annotations
 
@@ -103,7 +102,7 @@ class Recursive:
 def head_input(g_weight: Tensor, g_bias: Tensor | None, head: nn.Linear) -> tuple[Tensor, Tensor]:
     """r (D,) and δ = ∂ℓ/∂z (classes,) from the last layer's gradient, with or without its bias."""
     if g_bias is not None:
-        return g_weight.T @ g_bias / g_bias.square().sum(), g_bias
+        return g_weight.T @ g_bias / g_bias.square().sum().clamp(min=1e-300), g_bias
     if len(g_weight) < 3:
         raise PrivflError("without a bias gradient the recursion needs at least three classes")
     u, s, vt = torch.linalg.svd(g_weight, full_matrices=False)
@@ -113,6 +112,7 @@ def head_input(g_weight: Tensor, g_bias: Tensor | None, head: nn.Linear) -> tupl
     logs = d[wrong].log() - (0 if head.bias is None else head.bias[wrong])
     rises = (head.weight @ v)[wrong] - (head.weight @ v)[wrong].mean()
     length = (rises @ logs) / (rises @ rises)  # least squares over all wrong classes
+    length = length.nan_to_num(1.0, 1.0, 1.0)  # noise has made some d negative: direction only
     return length * v, d / length
 
 

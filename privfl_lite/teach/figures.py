@@ -84,7 +84,7 @@ def leak_picture(x: Tensor, upload: Upload, found: Tensor, psnr: Sequence[float]
     x and found: (N, C, H, W), one image behind each of N uploads; psnr: N values in dB.
     """
     n, size = len(x), sum(t[0].numel() for t in upload.tensors.values())
-    fig, axes = plt.subplots(3, n, figsize=(1.5 * n + 1.6, 5.0), squeeze=False)
+    fig, axes = plt.subplots(3, n, figsize=(1.05 * n + 1.45, 3.9), squeeze=False)
     for i in range(n):
         show_image(axes[0, i], x[i])
         show_upload(axes[1, i], upload, i)
