@@ -132,3 +132,55 @@ def test_kernel_answers_a_widget(lab: tuple[str, Path]):
             page.keyboard.press("ArrowRight")
         page.get_by_text("3 squared is 9").wait_for(timeout=15_000)
         assert not errors, errors
+
+
+PANELS = (
+    """
+import privfl_lite as pf
+from privfl_lite.teach import panels
+
+digits = pf.load("mnist")
+x, y = digits.sample(2)
+net = pf.models.build("lenet", digits)
+plain, pruned = (pf.share(net, x, y, d, each=1) for d in (None, pf.defenses.Prune(0.9)))
+found = pf.attacks.IDLG(steps=40, frames=4, show=False).run(plain)
+cells = [{"sigma": s, "C": c, "accuracy": 1 / (s + c)} for s in (1, 2, 3) for c in (0.5, 1)]
+""",
+    "panels.reconstruction_player(found, x)",
+    """
+panels.tradeoff_explorer(cells, ["sigma", "C"], {"accuracy": "high"})
+""",
+    """
+both = {"none": plain, "prune": pruned}
+panels.side_by_side({k: {"upload": u, "found": {"idlg": found}} for k, u in both.items()}, x)
+""",
+    "panels.gradient_xray(plain)",
+)
+
+
+def test_kernel_answers_every_kind_of_panel(lab: tuple[str, Path]):
+    """Each panel stores one frame and computes the next one when its first control moves."""
+    url, folder = lab
+    write_notebook(folder / "panels.ipynb", *PANELS)
+    with open_browser() as chromium:
+        page = chromium.new_page(viewport={"width": 1280, "height": 900})
+        run_all(page, url, "panels.ipynb")
+        kinds = page.locator(".jp-OutputArea .pf-panel")
+        kinds.nth(3).locator(".pf-frame:visible").wait_for(timeout=PATIENCE * 1000)
+        assert kinds.count() == 4
+        for kind in kinds.all():
+            frame = kind.locator(".pf-frame:visible").first
+            before = frame.inner_html()
+            control = kind.locator(".noUi-handle, select").first
+            if control.evaluate("e => e.tagName") == "SELECT":
+                control.select_option(index=1)  # a native list has no window in headless mode
+            else:
+                control.focus()
+                page.keyboard.press("ArrowRight")
+            page.wait_for_function(
+                """([panel, before]) => [...panel.querySelectorAll(".pf-frame")]
+                  .some(f => f.checkVisibility() && f.innerHTML !== before
+                             && !f.classList.contains("pf-unmade"))""",
+                arg=[kind.element_handle(), before],
+                timeout=20_000,
+            )
