@@ -11,6 +11,7 @@ from privfl_lite.attacks import DLG, GS, IDLG, ClosedForm, Matching, infer_label
 from privfl_lite.attacks.engine import adam, lbfgs
 from privfl_lite.attacks.matching import total_variation
 from privfl_lite.client import Plan
+from privfl_lite.defenses import Prune
 
 
 @pytest.fixture(scope="module")
@@ -217,6 +218,44 @@ def test_the_best_restart_is_chosen_by_cost_alone(small):
         sum(t.flatten(1).pow(2).sum(1) for t in d.values()).sqrt() for d in (again, upload.tensors)
     ]
     torch.testing.assert_close(several.cost, 1 - dot / (sizes[0] * sizes[1]), atol=1e-5, rtol=1e-3)
+
+
+def test_an_attacker_who_knows_of_pruning_is_not_misled(small):
+    """Entries that were pruned say nothing; matching them to zero would push the image away."""
+    net, x, y = small
+    upload = share(net, x, y, Prune(0.6), each=1, knows=("labels",))
+    naive, aware = (IDLG(steps=150, nonzero=n).run(upload) for n in (False, True))
+    assert metrics.psnr(aware.images, x).median() > metrics.psnr(naive.images, x).median() + 5
+
+
+def test_dropped_tensors_do_not_matter(small):
+    net, x, y = small
+    upload = share(net, x, y, each=1, knows=("labels",))
+    spoiled = {n: t * (-3 if n == "head.weight" else 1) for n, t in upload.tensors.items()}
+    wrong = pf.Upload(spoiled, "gradient", net, 1, knows=upload.knows)
+    clean, cured = (IDLG(steps=40, drop=("head.weight",)).run(u) for u in (upload, wrong))
+    assert torch.equal(clean.images, cured.images)
+    with pytest.raises(PrivflError, match="leaves no tensor"):
+        IDLG(drop=("head", "features")).run(upload)
+
+
+def test_per_tensor_distance_is_the_mean_of_each_tensors_own(small):
+    net, x, y = small
+    upload = share(net, x, y, each=1)
+    other = share(net, x.flip(0), y, each=1).tensors
+    got = GS(per_tensor=True)._distance(other, upload.tensors)
+    cosines = [
+        torch.cosine_similarity(other[n].flatten(1), t.flatten(1))
+        for n, t in upload.tensors.items()
+    ]
+    torch.testing.assert_close(got, 1 - torch.stack(cosines).mean(0), rtol=1e-4, atol=1e-6)
+
+
+def test_a_start_near_the_truth_is_used(small):
+    net, x, y = small
+    upload = share(net, x[:1], y[:1], knows=("labels",))
+    found = GS(steps=1, tv=0.0, start=x[0]).run(upload)
+    assert metrics.psnr(metrics.as_image(found.images), x[:1]).item() > 35
 
 
 def test_history_shows_the_attack_at_work(small):

@@ -29,6 +29,11 @@ class Matching:
     neighboring pixels. ``box`` keeps pixels in [0, 1]. ``labels``: "joint" searches for them too,
     "infer" reads them off the last layer; labels granted with ``knows=`` are used in any case.
     ``steps`` counts evaluations of the gradient. ``frames`` asks for that many images on the way.
+
+    For an attacker who knows the defense: ``drop`` names tensors to leave out (by the beginning of
+    their names), ``nonzero`` compares only entries that are not zero in the upload, so that pruned
+    ones do not mislead, ``per_tensor`` gives every tensor the same weight (the mean of the tensors'
+    own distances), and ``start`` is an image (C, H, W) to begin from instead of noise.
     """
 
     distance: str = "l2"
@@ -40,6 +45,10 @@ class Matching:
     box: bool = False
     frames: int = 0
     show: bool = True
+    drop: tuple[str, ...] = ()
+    nonzero: bool = False
+    per_tensor: bool = False
+    start: Tensor | None = None
 
     def __post_init__(self) -> None:
         choose("distance", self.distance, ("l2", "cosine"))
@@ -55,7 +64,10 @@ class Matching:
     def run(self, upload: Upload, seed: int = 0) -> Reconstruction:
         """Attack all uploads at once; the same seed gives the same starts."""
         u, r, shape = len(upload), self.restarts, (upload.batch, *upload.model.shape)
-        target = {n: t.repeat_interleave(r, 0) for n, t in upload.tensors.items()}  # P = U·R rows
+        kept = {n: t for n, t in upload.tensors.items() if not n.startswith(tuple(self.drop))}
+        if not kept:
+            raise PrivflError(f"drop={self.drop} leaves no tensor to match")
+        target = {n: t.repeat_interleave(r, 0) for n, t in kept.items()}  # P = U·R rows
         known = upload.knows.get("labels")
         if known is None and self.labels == "infer":
             known = infer_labels(upload, seed=seed)
@@ -77,7 +89,7 @@ class Matching:
             smooth = self.tv * total_variation(z[:, :pixels].reshape(-1, *shape)) if self.tv else 0
             return mismatch(z, rows) + smooth
 
-        z = self._start(u * r, pixels, upload.batch * classes * (known is None), seed)
+        z = self._start(u * r, shape, upload.batch * classes * (known is None), seed)
         found = self._search(objective, z.to(next(iter(target.values()))), pixels)
         rows = torch.arange(u * r, device=found.z.device)
         with torch.no_grad():
@@ -97,15 +109,19 @@ class Matching:
             history=[(tick, images(frame)) for tick, frame in found.film],
         )
 
-    def _start(self, problems: int, pixels: int, logits: int, seed: int) -> Tensor:
-        """Random starts, each row from its own stream: uniform pixels in a box, else normal."""
+    def _start(self, problems: int, shape: tuple[int, ...], logits: int, seed: int) -> Tensor:
+        """Starts (P, pixels + logits), each row from its own stream: uniform in a box, else normal.
+
+        A given image is taken for all, with a little noise so that restarts differ.
+        """
         draw = torch.rand if self.box else torch.randn
         rows = []
         for p in range(problems):
             rng = generator(seed, p)
-            rows.append(
-                torch.cat([draw(pixels, generator=rng), torch.randn(logits, generator=rng)])
-            )
+            image, label = draw(shape, generator=rng), torch.randn(logits, generator=rng)
+            if self.start is not None:
+                image = self.start.cpu() + 0.01 * image
+            rows.append(torch.cat([image.flatten(), label]))
         return torch.stack(rows)
 
     def _search(self, objective, z: Tensor, pixels: int):
@@ -122,10 +138,18 @@ class Matching:
         return adam(objective, z, ticks, self.steps, film, project=project)
 
     def _distance(self, a: Tensors, b: Tensors) -> Tensor:
+        """Between imitated tensors a and seen ones b, (P,)."""
+        if self.nonzero:
+            a = {n: a[n] * (t != 0) for n, t in b.items()}
+        names = [[n] for n in b] if self.per_tensor else [list(b)]
+        parts = [self._one_distance(a, b, group) for group in names]
+        return sum(parts) / len(parts)
+
+    def _one_distance(self, a: Tensors, b: Tensors, names: list[str]) -> Tensor:
         if self.distance == "l2":
-            return sum((a[n] - b[n]).flatten(1).pow(2).sum(1) for n in b)
-        dot = sum((a[n] * b[n]).flatten(1).sum(1) for n in b)
-        size_a, size_b = (sum(t[n].flatten(1).pow(2).sum(1) for n in b) for t in (a, b))
+            return sum((a[n] - b[n]).flatten(1).pow(2).sum(1) for n in names)
+        dot = sum((a[n] * b[n]).flatten(1).sum(1) for n in names)
+        size_a, size_b = (sum(t[n].flatten(1).pow(2).sum(1) for n in names) for t in (a, b))
         return 1 - dot / (size_a * size_b).clamp(min=1e-30).sqrt()
 
 
