@@ -24,9 +24,9 @@ class ClosedForm:
     """Read the images behind a network whose first layer is fully connected, with no optimization.
 
     With one image behind an upload every row is the image; the one with the largest bias gradient
-    is taken. With more, rows are mixtures unless a unit was active for one image alone. Two units
-    that were active for the same single image give the same row, while two mixtures hardly ever
-    agree: so rows are taken in the order of how closely another row agrees with them.
+    is taken. With more, rows are mixtures unless a unit was active for one image alone. All units
+    that were active for the same single image give the same row, while mixtures hardly ever agree:
+    of the rows that lie in [0, 1], those with which most others agree are taken.
     """
 
     def __init__(self, layer: str | None = None):
@@ -57,19 +57,19 @@ def _size(shape: tuple[int, ...]) -> int:
 
 
 def _pick(rows: Tensor, bias: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """The ``count`` most trusted different rows (count, in), and how apart the last one stands.
+    """The ``count`` most repeated different rows (count, in), and the share of rows left over.
 
-    Distances are root mean squares over pixels. Where there are too few rows, the rest is gray.
+    Rows agree if they are less than 0.00001 apart, a root mean square over pixels. Where fewer
+    different rows were found than there are images, the rest is gray.
     """
-    rows, bias = rows[bias != 0], bias[bias != 0]
     rows = rows[bias.abs().argsort(descending=True)]  # strong first: small divisors add noise
-    apart = torch.cdist(rows, rows) / rows.shape[1] ** 0.5
-    nearest = (apart + torch.diag(apart.new_full((len(rows),), torch.inf))).amin(1)
-    order = nearest.argsort(stable=True) if count > 1 else torch.arange(len(rows))
+    rows = rows[((rows > -0.01) & (rows < 1.01)).all(1)]  # also drops NaN
+    apart = torch.cdist(rows.double(), rows.double())  # in 32 bits its errors would be too large
+    agree = apart / rows.shape[1] ** 0.5 < 0.00001
     taken: list[int] = []
-    for i in order.tolist():
-        if len(taken) < count and all(apart[i, j] > 0.02 for j in taken):
+    for i in agree.sum(1).argsort(descending=True, stable=True).tolist():
+        if len(taken) < count and not agree[i, taken].any():
             taken.append(i)
     gray = rows.new_full((count - len(taken), rows.shape[1]), 0.5)
-    doubt = nearest[taken[-1]] if taken and count > 1 else rows.new_tensor(0.0)
-    return torch.cat([rows[taken], gray]), doubt
+    used = agree[taken].any(0).sum()
+    return torch.cat([rows[taken], gray]), 1 - used / len(bias)
