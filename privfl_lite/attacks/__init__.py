@@ -1,5 +1,6 @@
 """Attacks: each takes an ``Upload`` and returns a ``Reconstruction``; none sees private data."""
 
+from . import membership
 from .base import Reconstruction
 from .imprint import Imprint, ImprintReadout
 from .labels import infer_label, infer_labels
@@ -28,5 +29,6 @@ __all__ = [
     "Recursive",
     "infer_label",
     "infer_labels",
+    "membership",
     "row_quotients",
 ]
