@@ -56,10 +56,12 @@ def attack(args: argparse.Namespace) -> dict:
 def _attack_once(args: argparse.Namespace, name: str, defense: str, images: data.Dataset) -> tuple:
     model = models.build(args.model, images, seed=args.seed)
     x, y = images.sample(args.images, seed=args.seed)
-    kind, given = attacks.ATTACKS[name], {"steps": args.steps, "restarts": args.restarts}
-    takes = inspect.signature(kind).parameters if issubclass(kind, attacks.Matching) else ()
+    kind = attacks.ATTACKS[name]
+    takes = {n for n, p in inspect.signature(kind).parameters.items() if p.annotation == "int"}
+    given = {"steps": args.steps, "restarts": args.restarts}
     given = {k: v for k, v in given.items() if v is not None and k in takes}
-    tool = kind(**given, **({"show": not args.quiet} if "show" in takes else {}))
+    quiet = {"show": False} if args.quiet and "show" in inspect.signature(kind).parameters else {}
+    tool = kind(**given, **quiet)
     began = time.perf_counter()
     protection = defenses.build(defense)
     upload = share(model, x, y, protection, args.knows, each=args.batch, seed=args.seed)

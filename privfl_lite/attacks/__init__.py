@@ -2,6 +2,9 @@
 
 from . import membership
 from .base import Reconstruction
+from .generator import Generator, load_generator
+from .ggl import GGL
+from .grnn import GRNN
 from .imprint import Imprint, ImprintReadout
 from .labels import infer_label, infer_labels
 from .linear import ClosedForm, row_quotients
@@ -14,14 +17,19 @@ ATTACKS = {
     "dlg": DLG,
     "idlg": IDLG,
     "gs": GS,
+    "grnn": GRNN,
+    "ggl": GGL,
 }
 
 __all__ = [
     "ATTACKS",
     "DLG",
+    "GGL",
+    "GRNN",
     "GS",
     "IDLG",
     "ClosedForm",
+    "Generator",
     "Imprint",
     "ImprintReadout",
     "Matching",
@@ -29,6 +37,7 @@ __all__ = [
     "Recursive",
     "infer_label",
     "infer_labels",
+    "load_generator",
     "membership",
     "row_quotients",
 ]

@@ -58,10 +58,10 @@ def show_images(rows: dict[str, Tensor], titles: Sequence[str] = ()) -> Figure:
     fig, axes = plt.subplots(
         len(rows), count, figsize=(1.25 * count + 1.1, 1.35 * len(rows) + 0.3), squeeze=False
     )
-    for axs, (name, images) in zip(axes, rows.items(), strict=True):
+    for r, (axs, (name, images)) in enumerate(zip(axes, rows.items(), strict=True)):
         for i, ax in enumerate(axs):
             if i < len(images):
-                show_image(ax, images[i], titles[i] if titles and axs is axes[0] else "")
+                show_image(ax, images[i], titles[i] if titles and r == 0 else "")
             else:
                 ax.set_axis_off()
         axs[0].set_ylabel(name, rotation=0, ha="right", va="center", fontsize=11)
