@@ -143,6 +143,8 @@ def test_an_interrupted_training_keeps_what_it_has(tmp_path):
         stderr=subprocess.PIPE,
         text=True,
         env=env,
+        # a shell's background jobs ignore SIGINT, and so would their children
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     for _ in range(3):
         assert "round" in process.stdout.readline()
