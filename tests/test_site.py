@@ -494,9 +494,11 @@ def test_widgets_typeset_formulas(sample: Visit):
     sample.page.wait_for_selector(".widget-htmlmath mjx-container", timeout=5000)
 
 
-def test_sliders_have_names(sample: Visit):
+def test_sliders_and_players_have_names(sample: Visit):
     handles = sample.page.locator(".noUi-handle").all()
     assert [h.get_attribute("aria-label") for h in handles] == ["slider", "values"]
+    buttons = sample.page.locator(".widget-play button").all()
+    assert [b.get_attribute("aria-label") for b in buttons][:2] == ["play or pause", "stop"]
 
 
 def test_figures_have_numbers_and_captions(sample: Visit):

@@ -29,11 +29,18 @@
     };
   });
 
-  // A slider's handle is drawn without a name: take it from the label beside it.
+  // A slider's handle is drawn without a name: take it from the label beside it. Nor do the buttons
+  // of a Play have names.
   const name = () => {
     for (const handle of document.querySelectorAll(".noUi-handle:not([aria-label])")) {
       const label = handle.closest(".widget-slider")?.querySelector(".widget-label");
       if (label?.textContent) handle.setAttribute("aria-label", label.textContent);
+    }
+    for (const play of document.querySelectorAll(".widget-play")) {
+      play.querySelectorAll("button").forEach((button, i) => {
+        const label = ["play or pause", "stop", "repeat"][i];
+        if (!button.hasAttribute("aria-label")) button.setAttribute("aria-label", label);
+      });
     }
     document.querySelectorAll('.widget-label[title="null"]').forEach((l) => l.removeAttribute("title"));
   };

@@ -19,7 +19,7 @@ from .base import Reconstruction
 from .engine import Cost, Solution, adam
 from .generator import load_generator
 from .labels import infer_labels
-from .matching import Matching, total_variation
+from .matching import distance, total_variation
 
 
 @dataclass
@@ -57,15 +57,15 @@ class GGL:
         net, r, u = self._generator(upload), self.restarts, len(upload)
         known = upload.knows.get("labels")
         known = infer_labels(upload, seed=seed) if known is None else known  # (U, B)
-        imitate, distance = upload.imitator(), Matching(self.distance)._distance
-        shape = (upload.batch, *upload.model.shape)
+        imitate, shape = upload.imitator(), (upload.batch, *upload.model.shape)
 
         def images(z: Tensor) -> Tensor:  # (P, B·n) -> (P, B, C, H, W)
             return net(z.reshape(len(z) * upload.batch, -1)).reshape(-1, *shape)
 
         def mismatch(z: Tensor, rows: Tensor) -> Tensor:
             target = {n: t[rows // r] for n, t in upload.tensors.items()}
-            return distance(imitate(images(z), known[rows // r]), target)
+            guess = imitate(images(z), known[rows // r])
+            return distance(self.distance, guess, target, list(target))
 
         def objective(z: Tensor, rows: Tensor) -> Tensor:
             smooth = self.tv * total_variation(images(z)) if self.tv else 0

@@ -7,6 +7,7 @@ nearest to a truth that the attacker does not have.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
@@ -141,16 +142,17 @@ class Matching:
         """Between imitated tensors a and seen ones b, (P,)."""
         if self.nonzero:
             a = {n: a[n] * (t != 0) for n, t in b.items()}
-        names = [[n] for n in b] if self.per_tensor else [list(b)]
-        parts = [self._one_distance(a, b, group) for group in names]
-        return sum(parts) / len(parts)
+        groups = [[n] for n in b] if self.per_tensor else [list(b)]
+        return sum(distance(self.distance, a, b, names) for names in groups) / len(groups)
 
-    def _one_distance(self, a: Tensors, b: Tensors, names: list[str]) -> Tensor:
-        if self.distance == "l2":
-            return sum((a[n] - b[n]).flatten(1).pow(2).sum(1) for n in names)
-        dot = sum((a[n] * b[n]).flatten(1).sum(1) for n in names)
-        size_a, size_b = (sum(t[n].flatten(1).pow(2).sum(1) for n in names) for t in (a, b))
-        return 1 - dot / (size_a * size_b).clamp(min=1e-30).sqrt()
+
+def distance(kind: str, a: Tensors, b: Tensors, names: Iterable[str]) -> Tensor:
+    """Distance "l2" or "cosine" (P,) between the named tensors, all taken as one vector."""
+    if kind == "l2":
+        return sum((a[n] - b[n]).flatten(1).pow(2).sum(1) for n in names)
+    dot = sum((a[n] * b[n]).flatten(1).sum(1) for n in names)
+    size_a, size_b = (sum(t[n].flatten(1).pow(2).sum(1) for n in names) for t in (a, b))
+    return 1 - dot / (size_a * size_b).clamp(min=1e-30).sqrt()
 
 
 def total_variation(x: Tensor) -> Tensor:
