@@ -10,6 +10,7 @@ os.environ.setdefault("MKL_NUM_THREADS", "1")
 
 import pytest
 import torch
+from browser import open_browser
 
 torch.set_num_threads(1)
 
@@ -37,3 +38,11 @@ def seed() -> int:
     """A fixed seed, also set as torch's global one."""
     torch.manual_seed(0)
     return 0
+
+
+@pytest.fixture(scope="module")
+def chromium():
+    """A headless browser. One at a time in a process, and gone when its module is done: while it
+    lives, an event loop runs that nothing else may start beside."""
+    with open_browser() as browser:
+        yield browser

@@ -17,7 +17,7 @@ from pathlib import Path
 from urllib.request import urlopen
 
 import pytest
-from browser import open_browser, why_not
+from browser import why_not
 
 pytestmark = pytest.mark.browser
 TOKEN = "test"
@@ -117,21 +117,20 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
         yield url, folder / "notebooks"
 
 
-def test_kernel_answers_a_widget(lab: tuple[str, Path]):
+def test_kernel_answers_a_widget(chromium, lab: tuple[str, Path]):
     url, folder = lab
     write_notebook(folder / "widget.ipynb", CELL)
-    with open_browser() as chromium:
-        page = chromium.new_page(viewport={"width": 1280, "height": 900})
-        errors: list[str] = []
-        page.on("pageerror", lambda error: errors.append(str(error)))
-        run_all(page, url, "widget.ipynb")
-        handle = page.locator(".jp-OutputArea .noUi-handle")
-        handle.wait_for(timeout=PATIENCE * 1000)
-        handle.focus()
-        for _ in range(3):
-            page.keyboard.press("ArrowRight")
-        page.get_by_text("3 squared is 9").wait_for(timeout=15_000)
-        assert not errors, errors
+    page = chromium.new_page(viewport={"width": 1280, "height": 900})
+    errors: list[str] = []
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    run_all(page, url, "widget.ipynb")
+    handle = page.locator(".jp-OutputArea .noUi-handle")
+    handle.wait_for(timeout=PATIENCE * 1000)
+    handle.focus()
+    for _ in range(3):
+        page.keyboard.press("ArrowRight")
+    page.get_by_text("3 squared is 9").wait_for(timeout=15_000)
+    assert not errors, errors
 
 
 PANELS = (
@@ -158,29 +157,28 @@ panels.side_by_side({k: {"upload": u, "found": {"idlg": found}} for k, u in both
 )
 
 
-def test_kernel_answers_every_kind_of_panel(lab: tuple[str, Path]):
+def test_kernel_answers_every_kind_of_panel(chromium, lab: tuple[str, Path]):
     """Each panel stores one frame and computes the next one when its first control moves."""
     url, folder = lab
     write_notebook(folder / "panels.ipynb", *PANELS)
-    with open_browser() as chromium:
-        page = chromium.new_page(viewport={"width": 1280, "height": 900})
-        run_all(page, url, "panels.ipynb")
-        kinds = page.locator(".jp-OutputArea .pf-panel")
-        kinds.nth(3).locator(".pf-frame:visible").wait_for(timeout=PATIENCE * 1000)
-        assert kinds.count() == 4
-        for kind in kinds.all():
-            frame = kind.locator(".pf-frame:visible").first
-            before = frame.inner_html()
-            control = kind.locator(".noUi-handle, select").first
-            if control.evaluate("e => e.tagName") == "SELECT":
-                control.select_option(index=1)  # a native list has no window in headless mode
-            else:
-                control.focus()
-                page.keyboard.press("ArrowRight")
-            page.wait_for_function(
-                """([panel, before]) => [...panel.querySelectorAll(".pf-frame")]
-                  .some(f => f.checkVisibility() && f.innerHTML !== before
-                             && !f.classList.contains("pf-unmade"))""",
-                arg=[kind.element_handle(), before],
-                timeout=20_000,
-            )
+    page = chromium.new_page(viewport={"width": 1280, "height": 900})
+    run_all(page, url, "panels.ipynb")
+    kinds = page.locator(".jp-OutputArea .pf-panel")
+    kinds.nth(3).locator(".pf-frame:visible").wait_for(timeout=PATIENCE * 1000)
+    assert kinds.count() == 4
+    for kind in kinds.all():
+        frame = kind.locator(".pf-frame:visible").first
+        before = frame.inner_html()
+        control = kind.locator(".noUi-handle, select").first
+        if control.evaluate("e => e.tagName") == "SELECT":
+            control.select_option(index=1)  # a native list has no window in headless mode
+        else:
+            control.focus()
+            page.keyboard.press("ArrowRight")
+        page.wait_for_function(
+            """([panel, before]) => [...panel.querySelectorAll(".pf-frame")]
+              .some(f => f.checkVisibility() && f.innerHTML !== before
+                         && !f.classList.contains("pf-unmade"))""",
+            arg=[kind.element_handle(), before],
+            timeout=20_000,
+        )

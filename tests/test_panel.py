@@ -20,7 +20,6 @@ import ipywidgets as widgets
 import matplotlib.pyplot as plt
 import pytest
 import torch
-from browser import FLAGS, find_chromium, why_not
 from matplotlib.figure import Figure
 from PIL import Image
 from test_notebooks import NOTEBOOKS, ROOT
@@ -539,18 +538,6 @@ class Static:
                 return
             self.page.wait_for_timeout(50)
         assert got == want
-
-
-@pytest.fixture(scope="module")
-def chromium():
-    if reason := why_not():
-        pytest.skip(reason)
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=find_chromium(), args=[*FLAGS])
-        yield browser
-        browser.close()
 
 
 @pytest.fixture(params=[1280, 360])

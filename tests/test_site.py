@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from browser import ROOT, build, is_offline, open_browser, serve, shared_site
+from browser import ROOT, build, is_offline, serve, shared_site
 from test_notebooks import toc_files
 
 pytestmark = [pytest.mark.book, pytest.mark.browser]
@@ -282,12 +282,6 @@ def stop(root) -> None:
 @pytest.fixture(scope="session")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return shared_site(tmp_path_factory)
-
-
-@pytest.fixture(scope="session")
-def chromium():
-    with open_browser() as browser:
-        yield browser
 
 
 @pytest.fixture(scope="session")
