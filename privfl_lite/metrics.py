@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from statistics import NormalDist
 
@@ -246,4 +246,27 @@ def bootstrap_interval(
     array = _values(values, "values")
     draws = torch.randint(len(array), (2000, len(array)), generator=generator(seed)).numpy()
     found = statistic(array[draws], axis=1)
+    return tuple(np.quantile(found, _tails(level), method="inverted_cdf").tolist())
+
+
+def auc_interval(
+    members: Values, nonmembers: Values, level: float = 0.95, seed: int = 0
+) -> tuple[float, float]:
+    """Percentile bootstrap interval of ``auc``; members and nonmembers are resampled apart."""
+    return _two_sample(auc, members, nonmembers, level, seed)
+
+
+def tpr_interval(
+    members: Values, nonmembers: Values, fpr: float = 0.01, level: float = 0.95, seed: int = 0
+) -> tuple[float, float]:
+    """Percentile bootstrap interval of ``tpr_at_fpr``; rough where fpr·nonmembers is under ten."""
+    return _two_sample(partial(tpr_at_fpr, fpr=fpr), members, nonmembers, level, seed)
+
+
+def _two_sample(
+    statistic: Callable, members: Values, nonmembers: Values, level: float, seed: int
+) -> tuple[float, float]:
+    a, b = _values(members, "members"), _values(nonmembers, "nonmembers")
+    rng = np.random.default_rng(seed)
+    found = [statistic(rng.choice(a, len(a)), rng.choice(b, len(b))) for _ in range(2000)]
     return tuple(np.quantile(found, _tails(level), method="inverted_cdf").tolist())

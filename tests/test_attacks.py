@@ -11,7 +11,7 @@ from privfl_lite.attacks import DLG, GS, IDLG, ClosedForm, Matching, infer_label
 from privfl_lite.attacks.engine import adam, lbfgs
 from privfl_lite.attacks.matching import total_variation
 from privfl_lite.client import Plan
-from privfl_lite.defenses import Prune
+from privfl_lite.defenses import DPGaussian, Prune
 
 
 @pytest.fixture(scope="module")
@@ -243,12 +243,60 @@ def test_per_tensor_distance_is_the_mean_of_each_tensors_own(small):
     net, x, y = small
     upload = share(net, x, y, each=1)
     other = share(net, x.flip(0), y, each=1).tensors
-    got = GS(per_tensor=True)._distance(other, upload.tensors)
+    got = GS(per_tensor=True).cost(upload)(x.flip(0)[:, None], y[:, None], torch.arange(4))
     cosines = [
         torch.cosine_similarity(other[n].flatten(1), t.flatten(1))
         for n, t in upload.tensors.items()
     ]
     torch.testing.assert_close(got, 1 - torch.stack(cosines).mean(0), rtol=1e-4, atol=1e-6)
+
+
+def test_likelihood_is_the_log_density_of_the_noise(small):
+    net, x, y = small
+    upload = share(net, x, y, DPGaussian(0.02), each=1, knows=("labels", "noise_std"))
+    cost = Matching(distance="likelihood").cost(upload)
+    near, far = (cost(z[:, None], y[:, None], torch.arange(4)) for z in (x, x.flip(0)))
+
+    def log_density(z):
+        mean = share(net, z, y, each=1).tensors
+        noise = {n: torch.distributions.Normal(t, 0.02) for n, t in mean.items()}
+        return sum(noise[n].log_prob(t).flatten(1).sum(1) for n, t in upload.tensors.items())
+
+    torch.testing.assert_close(
+        far - near, log_density(x) - log_density(x.flip(0)), rtol=1e-3, atol=0
+    )
+    entries = sum(t[0].numel() for t in upload.tensors.values())
+    assert near.mean().item() == pytest.approx(entries / 2, rel=0.1)  # half a squared σ an entry
+    with pytest.raises(PrivflError, match="needs the noise: knows"):
+        IDLG(distance="likelihood").run(share(net, x, y, each=1))
+
+
+def test_rounds_average_the_noise(small):
+    net, x, y = small
+
+    def sent(seed):
+        return share(net, x, y, DPGaussian(0.01), each=1, knows=("labels",), seed=seed)
+
+    rounds = [sent(seed) for seed in range(16)]
+    mean = {n: sum(u.tensors[n] for u in rounds) / 16 for n in rounds[0].tensors}
+    average = pf.Upload(mean, "gradient", net, 1, knows=rounds[0].knows)
+    x0, x1 = x[:, None], x.flip(0)[:, None]
+    ask = (y[:, None], torch.arange(4))
+    joint = sum(IDLG().cost(u)(x1, *ask) - IDLG().cost(u)(x0, *ask) for u in rounds)
+    once = IDLG().cost(average)
+    torch.testing.assert_close(joint, 16 * (once(x1, *ask) - once(x0, *ask)), rtol=1e-3, atol=1e-3)
+    one, many = (metrics.psnr(IDLG(steps=150).run(r).images, x) for r in (rounds[0], rounds))
+    assert (many - one).median() > 6  # 10 log10(16) = 12 dB where noise is all that is wrong
+
+
+def test_rounds_may_come_from_a_model_that_moved_on(small):
+    net, x, y = small
+    later = models.build("lenet", (1, 12, 12), 10, seed=5)
+    rounds = [share(m, x, y, DPGaussian(0.01), each=1, knows=("labels",)) for m in (net, later)]
+    one, both = (metrics.psnr(IDLG(steps=150).run(r).images, x) for r in (rounds[0], rounds))
+    assert (both - one).median() > 1
+    with pytest.raises(PrivflError, match="same clients and batch size"):
+        IDLG().run([rounds[0], rounds[1][:2]])
 
 
 def test_a_start_near_the_truth_is_used(small):

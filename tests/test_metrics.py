@@ -7,6 +7,7 @@ import json
 import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from statistics import NormalDist
 
 import numpy as np
 import pytest
@@ -346,6 +347,27 @@ def test_tpr_at_fpr_equals_the_best_point_of_the_roc_curve(seed: int, fpr: float
     rates, hits, _ = roc_curve(truth, np.concatenate([members, others]), drop_intermediate=False)
     expected = hits[rates <= fpr + 1e-12].max()
     assert metrics.tpr_at_fpr(members, others, fpr) == pytest.approx(expected, abs=1e-12)
+
+
+def test_auc_interval_has_the_width_of_delongs_standard_error() -> None:
+    rng = np.random.default_rng(5)
+    members, others = rng.normal(0.4, 1, 300), rng.normal(0, 1, 200)
+    wins = (members[:, None] > others).astype(float)  # no ties here
+    error = math.sqrt(wins.mean(1).var(ddof=1) / 300 + wins.mean(0).var(ddof=1) / 200)
+    low, high = metrics.auc_interval(members, others)
+    assert (high - low) / (2 * 1.96 * error) == pytest.approx(1, abs=0.08)
+    assert low < metrics.auc(members, others) < high
+    assert metrics.auc_interval(members, others) == (low, high)
+
+
+def test_tpr_interval_covers_the_truth_about_as_often_as_it_says() -> None:
+    truth = 1 - NormalDist().cdf(NormalDist().inv_cdf(0.9) - 1)  # members shifted by 1, FPR 10 %
+    hits = 0
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        low, high = metrics.tpr_interval(rng.normal(1, 1, 300), rng.normal(0, 1, 300), fpr=0.1)
+        hits += low <= truth <= high
+    assert hits >= 34
 
 
 def test_tpr_at_fpr_allows_exactly_the_stated_share() -> None:

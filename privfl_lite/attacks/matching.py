@@ -7,7 +7,7 @@ nearest to a truth that the attacker does not have.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -25,9 +25,11 @@ from .labels import infer_labels
 class Matching:
     """Search for images (and labels) whose gradient or update matches the upload.
 
-    ``distance``: "l2" (sum of squared differences over all tensors) or "cosine" (1 − cosine of the
-    angle between all tensors taken as one vector). ``tv`` weighs the mean absolute difference of
-    neighboring pixels. ``box`` keeps pixels in [0, 1]. ``labels``: "joint" searches for them too,
+    ``distance``: "l2" (sum of squared differences over all tensors), "cosine" (1 − cosine of the
+    angle between all tensors taken as one vector) or "likelihood" (l2 / 2σ²: minus the log-density
+    of what was seen when noise N(0, σ²) lies on it; σ is granted with ``knows=("noise_std",)``).
+    ``tv`` weighs the mean absolute difference of neighboring pixels; beside a likelihood, a prior.
+    ``box`` keeps pixels in [0, 1]. ``labels``: "joint" searches for them too,
     "infer" reads them off the last layer; labels granted with ``knows=`` are used in any case.
     ``steps`` counts evaluations of the gradient. ``frames`` asks for that many images on the way.
 
@@ -52,7 +54,7 @@ class Matching:
     start: Tensor | None = None
 
     def __post_init__(self) -> None:
-        choose("distance", self.distance, ("l2", "cosine"))
+        choose("distance", self.distance, ("l2", "cosine", "likelihood"))
         choose("optimizer", self.optimizer, ("lbfgs", "adam"))
         choose("labels", self.labels, ("infer", "joint"))
         if self.steps < 1 or self.restarts < 1:
@@ -62,18 +64,22 @@ class Matching:
         if self.box and self.optimizer == "lbfgs":
             raise PrivflError("box=True needs optimizer='adam'; L-BFGS here has no box")
 
-    def run(self, upload: Upload, seed: int = 0) -> Reconstruction:
-        """Attack all uploads at once; the same seed gives the same starts."""
+    def run(self, upload: Upload | Sequence[Upload], seed: int = 0) -> Reconstruction:
+        """Attack all uploads at once; the same seed gives the same starts.
+
+        Several ``Upload``s are rounds in which the same clients sent the same batches, to one model
+        or to a model that moved on: the cost is the sum over the rounds, so their noise averages.
+        """
+        rounds = [upload] if isinstance(upload, Upload) else list(upload)
+        if not rounds or len({(len(a), a.batch) for a in rounds}) > 1:
+            raise PrivflError("rounds must be at least one, with the same clients and batch size")
+        upload = rounds[0]
         u, r, shape = len(upload), self.restarts, (upload.batch, *upload.model.shape)
-        kept = {n: t for n, t in upload.tensors.items() if not n.startswith(tuple(self.drop))}
-        if not kept:
-            raise PrivflError(f"drop={self.drop} leaves no tensor to match")
-        target = {n: t.repeat_interleave(r, 0) for n, t in kept.items()}  # P = U·R rows
+        terms = [self.cost(a) for a in rounds]
         known = upload.knows.get("labels")
         if known is None and self.labels == "infer":
             known = infer_labels(upload, seed=seed)
-        imitate, pixels = upload.imitator(), torch.Size(shape).numel()
-        classes = upload.model.num_classes
+        pixels, classes = torch.Size(shape).numel(), upload.model.num_classes
 
         def unpack(z: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
             x = z[:, :pixels].reshape(-1, *shape)
@@ -82,16 +88,15 @@ class Matching:
             return x, z[:, pixels:].reshape(-1, upload.batch, classes).softmax(2)
 
         def mismatch(z: Tensor, rows: Tensor) -> Tensor:
-            return self._distance(
-                imitate(*unpack(z, rows)), {n: t[rows] for n, t in target.items()}
-            )
+            x, y = unpack(z, rows)
+            return sum(term(x, y, rows // r) for term in terms)
 
         def objective(z: Tensor, rows: Tensor) -> Tensor:
             smooth = self.tv * total_variation(z[:, :pixels].reshape(-1, *shape)) if self.tv else 0
             return mismatch(z, rows) + smooth
 
         z = self._start(u * r, shape, upload.batch * classes * (known is None), seed)
-        found = self._search(objective, z.to(next(iter(target.values()))), pixels)
+        found = self._search(objective, z.to(next(iter(upload.tensors.values()))), pixels)
         rows = torch.arange(u * r, device=found.z.device)
         with torch.no_grad():
             cost = mismatch(found.z, rows).nan_to_num(torch.inf)
@@ -138,12 +143,27 @@ class Matching:
 
         return adam(objective, z, ticks, self.steps, film, project=project)
 
-    def _distance(self, a: Tensors, b: Tensors) -> Tensor:
-        """Between imitated tensors a and seen ones b, (P,)."""
-        if self.nonzero:
-            a = {n: a[n] * (t != 0) for n, t in b.items()}
-        groups = [[n] for n in b] if self.per_tensor else [list(b)]
-        return sum(distance(self.distance, a, b, names) for names in groups) / len(groups)
+    def cost(self, upload: Upload) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
+        """cost(x, y, who) (P,): how far images x (P, B, …) are from the uploads ``who`` (P,)."""
+        seen = {n: t for n, t in upload.tensors.items() if not n.startswith(tuple(self.drop))}
+        if not seen:
+            raise PrivflError(f"drop={self.drop} leaves no tensor to match")
+        kind, scale, imitate = self.distance, 1.0, upload.imitator()
+        if kind == "likelihood":
+            if "noise_std" not in upload.knows:
+                raise PrivflError(
+                    "distance='likelihood' needs the noise level: knows=('noise_std',)"
+                )
+            kind, scale = "l2", 1 / (2 * float(upload.knows["noise_std"]) ** 2)
+        groups = [[n] for n in seen] if self.per_tensor else [list(seen)]
+
+        def cost(x: Tensor, y: Tensor, who: Tensor) -> Tensor:
+            a, b = imitate(x, y), {n: t[who] for n, t in seen.items()}
+            if self.nonzero:
+                a = {n: a[n] * (t != 0) for n, t in b.items()}
+            return scale / len(groups) * sum(distance(kind, a, b, names) for names in groups)
+
+        return cost
 
 
 def distance(kind: str, a: Tensors, b: Tensors, names: Iterable[str]) -> Tensor:
