@@ -14,10 +14,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
-from torch.nn.functional import cross_entropy
 
 from .defenses.base import Context, Defense
-from .gradients import Tensors
+from .gradients import Tensors, loss_function
 from .runtime import PrivflError
 
 Data = tuple[Tensor, Tensor]  # one client's images (n, C, H, W) and labels (n,) or (n, classes)
@@ -62,18 +61,24 @@ class Plan:
 
 
 def train_one(
-    model: nn.Module, data: Data, plan: Plan, defense: Defense, rng: torch.Generator, round: int = 0
+    model: nn.Module,
+    data: Data,
+    plan: Plan,
+    defense: Defense,
+    rng: torch.Generator,
+    round: int = 0,
+    who: int = 0,
 ) -> tuple[Tensors, Tensors]:
     """Plain path: (Δ of the weights, buffers after training), each with a leading axis of 1."""
     net = copy.deepcopy(model).train(plan.mode == "train").requires_grad_(True)
     optimizer = torch.optim.SGD(net.parameters(), lr=plan.eta, momentum=plan.momentum)
     before = {n: p.detach().clone() for n, p in net.named_parameters()}
-    x, y = data
+    (x, y), loss = data, loss_function(net)
     for take in plan.batches(len(x), rng):
         optimizer.zero_grad()
-        cross_entropy(net(x[take]), y[take]).backward()
+        loss(net(x[take]), y[take]).backward()
         theta = {n: p.detach()[None] for n, p in net.named_parameters()}
-        ctx = Context(model, theta, x[take][None], y[take][None], [rng], round)
+        ctx = Context(model, theta, x[take][None], y[take][None], [rng], round, [who])
         g = defense.gradient({n: p.grad[None] for n, p in net.named_parameters()}, ctx)
         for n, p in net.named_parameters():
             p.grad = g[n][0]
@@ -89,6 +94,7 @@ def train_many(
     defense: Defense,
     rngs: list[torch.Generator],
     round: int = 0,
+    who: Sequence[int] | None = None,
 ) -> tuple[Tensors, Tensors]:
     """Fast path: the same for K clients together, every result (K, *shape).
 
@@ -96,6 +102,7 @@ def train_many(
     go together, and those that have finished stay as they are.
     """
     k, net = len(data), copy.deepcopy(model).train(plan.mode == "train")
+    number, loss_of = list(range(k) if who is None else who), loss_function(net)
     start = {n: p.detach() for n, p in net.named_parameters()}
     theta = {n: p.expand(k, *p.shape).clone() for n, p in start.items()}
     buffers = {n: b.detach().expand(k, *b.shape).clone() for n, b in net.named_buffers()}
@@ -104,19 +111,20 @@ def train_many(
 
     def loss(th: Tensors, bu: Tensors, x: Tensor, y: Tensor) -> tuple[Tensor, Tensors]:
         bu = {n: b.clone() for n, b in bu.items()}  # batch norm writes into these
-        return cross_entropy(functional_call(net, (th, bu), (x,)), y), bu
+        return loss_of(functional_call(net, (th, bu), (x,)), y), bu
 
     step = vmap(grad(loss, has_aux=True), randomness="different")
     for s in range(max(map(len, schedule))):
         sizes = {c: len(b[s]) for c, b in enumerate(schedule) if s < len(b)}
         for size in sorted(set(sizes.values())):
-            who = [c for c in sizes if sizes[c] == size]
-            rows: slice | list[int] = slice(None) if len(who) == k else who
-            x = torch.stack([data[c][0][schedule[c][s]] for c in who])  # (k', B, C, H, W)
-            y = torch.stack([data[c][1][schedule[c][s]] for c in who])
+            now = [c for c in sizes if sizes[c] == size]
+            rows: slice | list[int] = slice(None) if len(now) == k else now
+            x = torch.stack([data[c][0][schedule[c][s]] for c in now])  # (k', B, C, H, W)
+            y = torch.stack([data[c][1][schedule[c][s]] for c in now])
             th = {n: t[rows] for n, t in theta.items()}
             g, new_buffers = step(th, {n: b[rows] for n, b in buffers.items()}, x, y)
-            g = defense.gradient(g, Context(model, th, x, y, [rngs[c] for c in who], round))
+            near = [rngs[c] for c in now], round, [number[c] for c in now]
+            g = defense.gradient(g, Context(model, th, x, y, *near))
             if plan.momentum:
                 for n, t in g.items():
                     v = velocity.setdefault(n, torch.zeros_like(theta[n]))

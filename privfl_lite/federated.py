@@ -26,7 +26,7 @@ from torch.nn.functional import cross_entropy
 from .client import Data, Plan, train_many, train_one
 from .defenses.base import Defense
 from .gradients import Tensors
-from .runtime import PrivflError, choose, device, generator, progress
+from .runtime import PrivflError, choose, device, generator, progress, seeded
 from .wire import Upload, check_batch, gradients_of, server_copy, update_context
 
 MEMORY = 2**28  # how many floats the clients that train at once may take (1 GB)
@@ -93,6 +93,7 @@ class FedAvg:
             )
         for c, (x, y) in enumerate(self.clients):
             check_batch(self.model, x, y, f"client {c}")
+        self.defense = copy.deepcopy(self.defense)  # what clients remember belongs to this run
         self.model = self.defense.model(copy.deepcopy(self.model)).to(device())
         self.per_round = self.per_round or len(self.clients)
         self.fast = batching_pays(self.model) if self.fast is None else self.fast
@@ -118,7 +119,8 @@ class FedAvg:
         at_once = clients_at_once(self.model, plan.batch_size) if self.fast else 1
         for i in range(0, len(chosen), at_once):
             who = chosen[i : i + at_once]
-            sent, buffers = self._collect(who, plan, r)
+            with seeded(self.seed, SHUFFLE, r, who[0]):  # for a network that draws noise itself
+                sent, buffers = self._collect(who, plan, r)
             w = torch.tensor([self._weight(c) for c in who], device=device())
             for n, t in {**sent, **buffers}.items():
                 t = t if t.is_floating_point() else t.to(w)  # batch norm's counter
@@ -152,14 +154,16 @@ class FedAvg:
             for c, rng in zip(who, rngs, strict=True)
         ]
         if self.share == "gradient":
-            sent, buffers = gradients_of(self.model, data, self.defense, rngs, plan.mode, r), {}
+            sent = gradients_of(self.model, data, self.defense, rngs, plan.mode, r, who)
+            buffers = {}
         else:
             if self.fast:
-                delta, after = train_many(self.model, data, plan, self.defense, rngs, r)
+                delta, after = train_many(self.model, data, plan, self.defense, rngs, r, who)
             else:
-                delta, after = train_one(self.model, data[0], plan, self.defense, rngs[0], r)
+                one = data[0], plan, self.defense, rngs[0], r, who[0]
+                delta, after = train_one(self.model, *one)
             buffers = {n: after[n] - b for n, b in self.model.named_buffers()}
-            sent = self.defense.update(delta, update_context(self.model, data, rngs, r))
+            sent = self.defense.update(delta, update_context(self.model, data, rngs, who, r))
         for k, ok in enumerate(length(sent).isfinite().tolist()):
             if not ok:
                 raise PrivflError(
@@ -215,6 +219,7 @@ class FedAvg:
                 "delete it or name another file"
             )
         self.model.load_state_dict(saved["model"])
+        self.defense.restore(saved["defense"])
         self.history = history
 
     def _save(self) -> None:
@@ -223,6 +228,7 @@ class FedAvg:
             return
         reports = [asdict(replace(r, uploads=[])) for r in self.history]
         state = {"settings": self._identity, "model": self.model.state_dict(), "history": reports}
+        state["defense"] = self.defense.state()
         part = Path(f"{self.checkpoint}.part")
         torch.save(state, part)
         os.replace(part, self.checkpoint)
@@ -266,7 +272,7 @@ def evaluate(model: nn.Module, x: Tensor, y: Tensor, batch: int = 500) -> tuple[
     """(accuracy, mean cross-entropy) of the model in eval mode on x (N, C, H, W) and y (N,)."""
     home, net = next(model.parameters()).device, copy.deepcopy(model).eval()
     right = loss = 0.0
-    with torch.no_grad():
+    with torch.no_grad(), seeded(0):
         for xb, yb in zip(x.split(batch), y.split(batch), strict=True):
             logits, yb = net(xb.to(home)), yb.to(home)
             right += (logits.argmax(1) == yb).sum().item()

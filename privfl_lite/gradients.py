@@ -38,9 +38,19 @@ def stateless(model: nn.Module, mode: str) -> nn.Module:
     return model.requires_grad_(False)
 
 
+def loss_function(model: nn.Module) -> Callable[[Tensor, Tensor], Tensor]:
+    """ℓ(logits, y): mean cross-entropy; y holds class indices or distributions.
+
+    A layer may add to it: what its last forward pass left in an attribute ``penalty`` (PRECODE).
+    """
+    asking = [m for m in model.modules() if hasattr(m, "penalty")]
+    return lambda logits, y: sum((m.penalty for m in asking), cross_entropy(logits, y))
+
+
 def batch_loss(model: nn.Module) -> Callable[[Tensors, Tensor, Tensor], Tensor]:
-    """ℓ(theta, x, y): mean cross-entropy of one batch; y holds class indices or distributions."""
-    return lambda theta, x, y: cross_entropy(functional_call(model, theta, (x,)), y)
+    """ℓ(theta, x, y): the loss of one batch at weights θ."""
+    loss = loss_function(model)
+    return lambda theta, x, y: loss(functional_call(model, theta, (x,)), y)
 
 
 def gradient_function(model: nn.Module) -> Callable[[Tensors, Tensor, Tensor], Tensors]:
@@ -48,7 +58,7 @@ def gradient_function(model: nn.Module) -> Callable[[Tensors, Tensor, Tensor], T
 
     x: (U, B, C, H, W); y: (U, B) or (U, B, classes); result: name -> (U, *shape).
     """
-    return vmap(grad(batch_loss(model)), in_dims=(None, 0, 0))
+    return vmap(grad(batch_loss(model)), in_dims=(None, 0, 0), randomness="different")
 
 
 def update_function(
@@ -69,4 +79,4 @@ def update_function(
             moved = {n: w - eta * g[n] for n, w in moved.items()}
         return {n: moved[n] - theta[n] for n in theta}
 
-    return vmap(one_client, in_dims=(None, 0, 0))
+    return vmap(one_client, in_dims=(None, 0, 0), randomness="different")

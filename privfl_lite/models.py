@@ -12,7 +12,7 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from .runtime import PrivflError, choose, generator
+from .runtime import PrivflError, choose, seeded
 
 ACTIVATIONS = {"sigmoid": nn.Sigmoid, "relu": nn.ReLU, "tanh": nn.Tanh, "identity": nn.Identity}
 
@@ -173,17 +173,13 @@ def build(
             f"build({name!r}) needs a data set, or a shape (C, H, W) with classes=…; got {like!r}"
         )
     activation = ACTIVATIONS[choose("activation", act or own_act, ACTIVATIONS)]
-    state = torch.random.get_rng_state()
-    torch.manual_seed(generator(seed).initial_seed())
-    try:
+    with seeded(seed):
         features = make(shape[0], activation, **options).eval()
         width = _flat_size(name, features, shape, partial(make, shape[0], activation, **options))
         net = Net(name, features, nn.Linear(width, classes, bias=bias), shape)
         if init or bound:
             for p in net.parameters():
                 nn.init.uniform_(p, -(init or bound), init or bound)
-    finally:
-        torch.random.set_rng_state(state)
     return net.eval()
 
 

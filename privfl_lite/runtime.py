@@ -8,7 +8,8 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from types import ModuleType
 
 import numpy as np
@@ -54,6 +55,17 @@ def generator(seed: int, *keys: int) -> torch.Generator:
     ]  # the length, or (0,) would equal (0, 0)
     state = np.random.SeedSequence(words)
     return torch.Generator().manual_seed(int(state.generate_state(1, np.uint64)[0] % 2**63))
+
+
+@contextmanager
+def seeded(seed: int, *keys: int) -> Iterator[None]:
+    """Inside, torch's global generators follow a stream named as in ``generator``; then go back.
+
+    For code that takes no generator: the first weights of a layer, a network that draws noise.
+    """
+    with torch.random.fork_rng():
+        torch.manual_seed(generator(seed, *keys).initial_seed())
+        yield
 
 
 def progress(items: Iterable, label: str, total: int | None = None, show: bool = True) -> tqdm:

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from .client import Data, Plan, train_many
 from .defenses.base import Context, Defense
 from .gradients import Tensors, gradient_function, stateless, update_function, weights
-from .runtime import PrivflError, choose, device, generator
+from .runtime import PrivflError, choose, device, generator, seeded
 
 
 @dataclass(frozen=True)
@@ -142,11 +142,12 @@ def share(
         defense.data(*pair, rng)
         for *pair, rng in zip(x.split(each), y.split(each), rngs, strict=True)
     ]
-    if plan is None:
-        sent = gradients_of(net, data, defense, rngs, mode)
-    else:
-        delta, _ = train_many(net, data, plan, defense, rngs)
-        sent = defense.update(delta, update_context(net, data, rngs))
+    with seeded(seed):
+        if plan is None:
+            sent = gradients_of(net, data, defense, rngs, mode)
+        else:
+            delta, _ = train_many(net, data, plan, defense, rngs)
+            sent = defense.update(delta, update_context(net, data, rngs))
     return Upload(
         {n: t.detach() for n, t in sent.items() if defense.leaves(n)},
         kind="gradient" if plan is None else "update",
@@ -165,29 +166,35 @@ def gradients_of(
     rngs: list[torch.Generator],
     mode: str,
     round: int = 0,
+    who: Sequence[int] | None = None,
 ) -> Tensors:
     """One gradient a client over all its data, through the gradient and the update door."""
     f, theta = gradient_function(stateless(net, mode)), weights(net)
     rows: list[Tensors | None] = [None] * len(data)
+    who = list(range(len(data)) if who is None else who)
     for size in {len(x) for x, _ in data}:  # clients with equally many examples go together
-        who = [k for k, (x, _) in enumerate(data) if len(x) == size]
-        ctx = update_context(net, [data[k] for k in who], [rngs[k] for k in who], round)
+        now = [k for k, (x, _) in enumerate(data) if len(x) == size]
+        mine = ([part[k] for k in now] for part in (data, rngs, who))
+        ctx = update_context(net, *mine, round)
         g = defense.update(defense.gradient(f(theta, ctx.x, ctx.y), ctx), ctx)
-        for i, k in enumerate(who):
+        for i, k in enumerate(now):
             rows[k] = {n: t[i] for n, t in g.items()}
     return {n: torch.stack([row[n] for row in rows]) for n in rows[0]}
 
 
 def update_context(
-    net: nn.Module, data: Sequence[Data], rngs: list[torch.Generator], round: int = 0
+    net: nn.Module,
+    data: Sequence[Data],
+    rngs: list[torch.Generator],
+    who: Sequence[int] | None = None,
+    round: int = 0,
 ) -> Context:
     """What clients hold at the update door: the round's first weights, and all their data."""
     theta = {n: p.expand(len(data), *p.shape) for n, p in weights(net).items()}
     x, y = ([pair[i] for pair in data] for i in (0, 1))
     same = len({len(part) for part in x}) == 1
-    return Context(
-        net, theta, torch.stack(x) if same else x, torch.stack(y) if same else y, rngs, round
-    )
+    x, y = (torch.stack(x), torch.stack(y)) if same else (x, y)
+    return Context(net, theta, x, y, rngs, round, list(range(len(data)) if who is None else who))
 
 
 def server_copy(net: nn.Module, defense: Defense) -> nn.Module:

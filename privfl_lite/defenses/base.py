@@ -7,13 +7,14 @@
 
 Gradients and updates come for *many clients at once*: each tensor is (K, *shape), client first.
 Random numbers come from ``ctx.rngs``, one generator a client, so that the outcome for a client does
-not depend on which other clients were computed beside it. ``A() + B()`` applies A, then B, at every
-door.
+not depend on which other clients were computed beside it. What a client must remember (a residual,
+a key) a defense keeps by the client's number, in attributes that begin with an underscore.
+``A() + B()`` applies A, then B, at every door.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
@@ -31,6 +32,7 @@ class Context:
     y: Tensor | list[Tensor]
     rngs: list[torch.Generator]
     round: int = 0
+    who: list[int] = field(default_factory=list)  # the clients' numbers, for what they remember
 
     def normal(self, like: Tensor) -> Tensor:
         """Standard normal noise shaped like ``like`` (K, *shape), each client from its own rng."""
@@ -69,11 +71,18 @@ class Defense:
         """What an attacker may be granted by name with ``knows=``."""
         return {}
 
+    def state(self) -> dict:
+        """What clients remember from one round to the next, for a checkpoint; never on the wire."""
+        return {}
+
+    def restore(self, state: dict) -> None:
+        """Go on from a ``state``."""
+
     def __add__(self, other: Defense) -> Defense:
         return Chain((*getattr(self, "parts", (self,)), *getattr(other, "parts", (other,))))
 
     def __repr__(self) -> str:
-        settings = ", ".join(f"{k}={v!r}" for k, v in vars(self).items())
+        settings = ", ".join(f"{k}={v!r}" for k, v in vars(self).items() if k[0] != "_")
         return f"{type(self).__name__}({settings})"
 
 
@@ -117,6 +126,13 @@ class Chain(Defense):
 
     def secrets(self) -> dict[str, object]:
         return {k: v for part in self.parts for k, v in part.secrets().items()}
+
+    def state(self) -> dict:
+        return {str(i): part.state() for i, part in enumerate(self.parts)}
+
+    def restore(self, state: dict) -> None:
+        for i, part in enumerate(self.parts):
+            part.restore(state[str(i)])
 
     def __repr__(self) -> str:
         return " + ".join(map(repr, self.parts))
