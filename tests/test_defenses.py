@@ -77,7 +77,7 @@ def test_raw_noise_claims_no_epsilon():
 
 def test_names_on_the_command_line():
     made = defenses.build("prune:rate=0.7+dp_gaussian:sigma=0.5")
-    assert repr(made) == "Prune(rate=0.7) + DPGaussian(sigma=0.5)"
+    assert repr(made) == "Prune(rate=0.7, feedback=False) + DPGaussian(sigma=0.5)"
     assert type(defenses.build("none")) is Defense
 
 
@@ -87,7 +87,7 @@ def test_names_on_the_command_line():
         (lambda: DPGaussian(0), "sigma is a standard deviation and must be over 0; got 0"),
         (lambda: DPGaussian(float("nan")), "must be over 0"),
         (lambda: Prune(1.0), "from 0 to below 1; got 1.0"),
-        (lambda: defenses.build("prun"), "choose one of: none, dp_gaussian, prune"),
+        (lambda: defenses.build("prun"), "choose one of: none, dp_gaussian, dp_sgd, prune"),
         (lambda: defenses.build("prune:speed=3"), "key one of: rate"),
         (lambda: defenses.build("prune:rate"), "write key=value"),
         (lambda: defenses.build("none:rate=1"), "key one of: none"),

@@ -153,11 +153,12 @@ ORDER = (
         "data",
         "models",
         "gradients",
+        "privacy",
         "defenses",
         "client",
         "wire",
     ),
-    *("federated", "attacks", "metrics", "privacy", "studies", "teach", "cli"),
+    *("federated", "attacks", "metrics", "studies", "teach", "cli"),
 )
 
 

@@ -2,6 +2,18 @@
 
 from . import membership
 from .base import Reconstruction
+from .decode import (
+    align_signs,
+    assign_by_known,
+    coefficients_from_labels,
+    conditioning,
+    instahide_decode,
+    misfit,
+    mixup_regression,
+    pair_scores,
+    sign_search,
+    soft_labels,
+)
 from .generator import Generator, load_generator
 from .ggl import GGL
 from .grnn import GRNN
@@ -35,9 +47,19 @@ __all__ = [
     "Matching",
     "Reconstruction",
     "Recursive",
+    "align_signs",
+    "assign_by_known",
+    "coefficients_from_labels",
+    "conditioning",
     "infer_label",
     "infer_labels",
+    "instahide_decode",
     "load_generator",
     "membership",
+    "misfit",
+    "mixup_regression",
+    "pair_scores",
     "row_quotients",
+    "sign_search",
+    "soft_labels",
 ]

@@ -24,8 +24,11 @@ def infer_labels(upload: Upload, probes: int = 64, seed: int = 0) -> Tensor:
     The last bias gradient is the mean over the batch of p − onehot(y), so class c stands
     B·(p̄_c − g_c) times. The server does not know the mean prediction p̄ of the private images; it
     takes that of noise images instead, which is close while the network is untrained. Counts are
-    rounded so that they add up to B (largest remainder). With B = 1 the sign alone decides.
+    rounded so that they add up to B (largest remainder). With B = 1 the sign alone decides: of the
+    bias gradient p − onehot(y), whatever the signs of r; without a bias, by ``infer_label``.
     """
+    if upload.batch == 1 and "head.bias" in upload.tensors:
+        return _head(upload, "bias").argmin(1, keepdim=True)
     if upload.batch == 1:
         return infer_label(upload)
     model = upload.model

@@ -36,12 +36,15 @@ class Step(NamedTuple):
 class Recursive:
     """Rebuild the one image behind each upload, layer by layer from the back, without a search.
 
-    Knows Linear, Conv2d, Flatten and the activations above. Singular values under ``tol`` of the
-    largest count as 0: these directions hold rounding noise. ``steps[u]`` tells how it went.
+    Knows Linear, Conv2d, Flatten and the activations above. It enters at the last layer, or at any
+    fully connected layer with a bias: ``entry="features.7.encode"`` goes round what stands behind
+    (PRECODE). Singular values under ``tol`` of the largest count as 0: these directions hold
+    rounding noise. ``steps[u]`` tells how it went.
     """
 
-    def __init__(self, tol: float = 1e-4):
-        self.tol, self.steps = tol, []  # one list of ``Step`` an upload, last layer first
+    def __init__(self, tol: float = 1e-4, entry: str = "head"):
+        self.tol, self.entry = tol, entry
+        self.steps: list[list[Step]] = []  # one list an upload, last layer first
 
     def run(self, upload: Upload, seed: int = 0) -> Reconstruction:
         """The image behind each upload; the cost is DLG's, the squared error of its gradient."""
@@ -73,12 +76,15 @@ class Recursive:
     def _one(self, g: Tensors, net: nn.Module, off: float) -> tuple[Tensor, Tensor, list[Step]]:
         """Image and label behind one gradient. On the way back a is the value at the current point,
         back = ∂ℓ/∂a, and trust, the slope of the activation just passed, weighs equations."""
-        a, delta = head_input(g["head.weight"], g.get("head.bias"), net.head)
-        back, trust, steps, quiet = net.head.weight.T @ delta, torch.ones_like(a), [], 1e-12
+        door, layers = net.get_submodule(self.entry), list(net.features)
+        if self.entry != "head":
+            layers = layers[: int(self.entry.split(".")[1])]
+        a, delta = head_input(g[f"{self.entry}.weight"], g.get(f"{self.entry}.bias"), door)
+        back, trust, steps, quiet = door.weight.T @ delta, torch.ones_like(a), [], 1e-12
         inputs = [a.new_zeros(1, *net.shape)]
-        for layer in net.features[:-1]:
+        for layer in layers[:-1]:
             inputs.append(layer(inputs[-1]))
-        for i in reversed(range(len(net.features))):
+        for i in reversed(range(len(layers))):
             layer, shape, name = net.features[i], inputs[i].shape[1:], f"features.{i}"
             if isinstance(layer, (nn.Flatten, nn.Identity)):
                 a, back, trust = (t.reshape(shape) for t in (a, back, trust))
@@ -96,6 +102,8 @@ class Recursive:
                 back, trust, quiet = back[0], torch.ones_like(a), off  # from here on with noise
             else:
                 raise PrivflError(f"the recursion knows no way back through {layer}")
+        if self.entry != "head":
+            delta = g.get("head.bias", g["head.weight"].sum(1))
         return a.reshape(1, *net.shape), delta.argmin(), steps
 
 

@@ -6,14 +6,29 @@ import ast
 import inspect
 
 from ..runtime import PrivflError, choose
+from .ats import ATS
 from .base import Chain, Context, Defense
+from .cafl import CAFL
 from .dp_gaussian import DPGaussian
+from .dp_sgd import DPSGD
+from .mixing import InstaHide, Mixup
+from .pogz import POGZFL
+from .precode import PRECODE
 from .prune import Prune
+from .soteria import Soteria
 
 DEFENSES: dict[str, type[Defense]] = {
     "none": Defense,
     "dp_gaussian": DPGaussian,
+    "dp_sgd": DPSGD,
     "prune": Prune,
+    "soteria": Soteria,
+    "precode": PRECODE,
+    "ats": ATS,
+    "pogz_fl": POGZFL,
+    "ca_fl": CAFL,
+    "mixup": Mixup,
+    "instahide": InstaHide,
 }
 
 
@@ -45,4 +60,20 @@ def _build_one(text: str) -> Defense:
         raise PrivflError(f"defense {name!r} cannot use {settings!r}: {error}") from None
 
 
-__all__ = ["DEFENSES", "Chain", "Context", "DPGaussian", "Defense", "Prune", "build"]
+__all__ = [
+    "ATS",
+    "CAFL",
+    "DEFENSES",
+    "DPSGD",
+    "POGZFL",
+    "PRECODE",
+    "Chain",
+    "Context",
+    "DPGaussian",
+    "Defense",
+    "InstaHide",
+    "Mixup",
+    "Prune",
+    "Soteria",
+    "build",
+]

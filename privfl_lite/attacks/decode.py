@@ -1,0 +1,261 @@
+"""Undoing Mixup and InstaHide: from blended images back to the private ones (LODA §3.2, Eq. 3).
+
+Encodings are e (E, C, H, W), E ≥ 1 blends of n private images x by a matrix M (E, n): e = M x for
+Mixup, |e| = |M x| for InstaHide, where pixels count from the center of the flips: pass
+``2 * e − 1`` for images in [0, 1] flipped about ½, and read the result as ``(x + 1) / 2``. How the
+attacker got the encodings is another matter: they may be what gradient matching found.
+
+Every pixel is a problem of its own with the same M: n unknowns, E equations. ``mixup_regression``
+and the two decoders for signs take M as granted, the upper bound of LODA and GradAttack. The last
+four functions are for an attacker who must find M.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import breadth_first_order, minimum_spanning_tree
+from torch import Tensor
+
+from ..gradients import stateless
+from ..runtime import PrivflError, generator, progress
+from ..wire import Upload
+
+
+def conditioning(coefficients: Tensor) -> tuple[int, float]:
+    """Rank of M (E, n) and its condition number σ₁/σ_n (infinite below rank n).
+
+    Mixup is undone exactly when the rank is n, which needs E ≥ n encodings; an error in the
+    encodings grows by at most 1/σ_n.
+    """
+    s = torch.linalg.svdvals(coefficients.double())
+    rank = int((s > s[0] * max(coefficients.shape) * 1e-7).sum())  # M is known to single precision
+    return rank, (s[0] / s[-1]).item() if rank == coefficients.shape[1] else torch.inf
+
+
+def mixup_regression(
+    encodings: Tensor,
+    coefficients: Tensor,
+    box: tuple[float, float] | None = None,
+    steps: int = 1000,
+) -> Tensor:
+    """The images x (n, C, H, W) with the least ‖M x − e‖², the shortest where several have it.
+
+    ``box``: the least among images with pixels in that range, by projected gradient with momentum
+    (FISTA). It changes the answer only where errors or a rank below n leave it open.
+    """
+    m, e = _check(encodings, coefficients)
+    x = torch.linalg.pinv(m, rtol=max(m.shape) * 1e-7) @ e  # (n, P)
+    if box is not None:
+        gram, target = m.T @ m, m.T @ e
+        rate = 1 / torch.linalg.matrix_norm(gram, 2)
+        x = ahead = x.clamp(*box)
+        for t in range(steps):
+            new = (ahead - rate * (gram @ ahead - target)).clamp(*box)
+            ahead, x = new + t / (t + 3) * (new - x), new
+    return _images(x, encodings)
+
+
+def misfit(encodings: Tensor, coefficients: Tensor, images: Tensor) -> Tensor:
+    """|e| − |M x| (E, C, H, W), 0 for the true images: all that unknown signs let an attacker see.
+
+    The public decoder takes the smaller in size of |e| − m and −|e| − m, where m = M x. That is the
+    same but for its sign: the sign that brings s·|e| nearest to m is that of m.
+    """
+    m, e = _check(encodings, coefficients)
+    return (e.abs() - (m @ images.flatten(1).to(m)).abs()).view(encodings.shape).to(encodings)
+
+
+def instahide_decode(
+    encodings: Tensor,
+    coefficients: Tensor,
+    steps: int = 1000,
+    rate: float = 0.01,
+    push: float = 0.05,
+    show: bool = True,
+) -> Tensor:
+    """Images (n, C, H, W) with |M x| near |e|, as Carlini et al. (2021) search for them.
+
+    Adam from zeros on mean(misfit²) + ``push`` · mean(1 − |x|); the second term drives pixels to
+    ±1. From zeros every blend goes up first, so all x begin positive: what comes out is near |x|
+    where the private pixels differ in sign. Of a pixel at one place, the signs of all n images can
+    change together without a trace; see ``align_signs``.
+    """
+    m, e = _check(encodings, coefficients, encodings.dtype)
+    e = e.abs()
+    x = torch.zeros(m.shape[1], e.shape[1]).to(e).requires_grad_()
+    adam = torch.optim.Adam([x], lr=rate)
+    for _ in progress(range(steps), "decoding", show=show):
+        blend = m @ x
+        up = blend.detach() >= 0  # sign(0) is 0 in torch, and nothing would ever move
+        loss = torch.where(up, e - blend, e + blend).square().mean() + push * (1 - x.abs()).mean()
+        adam.zero_grad()
+        loss.backward()
+        adam.step()
+    return _images(x.detach(), encodings)
+
+
+def sign_search(
+    encodings: Tensor,
+    coefficients: Tensor,
+    steps: int = 100,
+    restarts: int = 100,
+    box: tuple[float, float] = (-1.0, 1.0),
+    seed: int = 0,
+    show: bool = True,
+) -> Tensor:
+    """Images (n, C, H, W) with |M x| near |e|, by alternating between signs and regression.
+
+    Guess the blends' signs s = sign(M x), solve M x = s·|e| by least squares, clamp to the box,
+    repeat: the error-reduction method of phase retrieval (Gerchberg & Saxton 1972), for real
+    numbers. Each pixel starts from zeros (all blends positive) and from ``restarts`` − 1 random
+    points, and keeps the end with the least misfit, a score that the attacker has. For generic M,
+    E ≥ 2n − 1 encodings determine a pixel's n values up to one common sign (Balan, Casazza & Edidin
+    2006; our rows have only k entries, so this is no proof here). The search itself wants about 5n
+    for ten images, and more restarts for more images. Pass the result to ``align_signs``.
+    """
+    m, e = _check(encodings, coefficients, encodings.dtype)
+    e, (n, pixels) = e.abs(), (m.shape[1], e.shape[1])
+    inverse = torch.linalg.pinv(m.double(), rtol=max(m.shape) * 1e-7).to(m)
+    best, least = torch.zeros(n, pixels).to(e), torch.full((pixels,), torch.inf).to(e)
+    for r in progress(range(restarts), "signs", show=show):
+        x = torch.empty(n, pixels).uniform_(*box, generator=generator(seed, r)).to(e)
+        x = x if r else torch.zeros_like(x)
+        for _ in range(steps):
+            x = (inverse @ torch.copysign(e, m @ x)).clamp(*box)
+        cost = (e - (m @ x).abs()).square().sum(0)
+        better = cost < least
+        best[:, better], least[better] = x[:, better], cost[better]
+    return _images(best, encodings)
+
+
+def align_signs(images: Tensor, dark: bool = True) -> Tensor:
+    """Give every pixel place the sign that agrees with its neighbors: (n, C, H, W), same shape.
+
+    A decoder finds the n values at a place up to one common sign. In pictures, neighbors (above,
+    below, left, right, and the other channels) mostly have equal signs. So: weigh each pair of
+    neighbors by the size of the cosine between their n values, take the heaviest spanning tree, and
+    make all cosines along it positive. One sign for everything is left, and no data tell it; the
+    attacker's prior does: ``dark`` says that the mean pixel lies below the center.
+
+    Where the images fall into groups that share no encoding, each group has signs of its own: align
+    them group by group.
+    """
+    c, h, w = images.shape[1:]
+    place = np.arange(c * h * w).reshape(c, h, w)
+    pairs = [(place[1:], place[:-1])]
+    pairs += [(place[:, 1:], place[:, :-1]), (place[:, :, 1:], place[:, :, :-1])]
+    i, j = (np.concatenate([pair[side].ravel() for pair in pairs]) for side in (0, 1))
+    v = images.flatten(1).T.double().cpu()  # (P, n)
+    v = (v / v.norm(dim=1, keepdim=True).clamp(min=1e-12)).numpy()
+    cosine = (v[i] * v[j]).sum(1)
+    cost = coo_array((2 - np.abs(cosine), (i, j)), shape=(c * h * w, c * h * w))  # 0 is no edge
+    order, parent = breadth_first_order(minimum_spanning_tree(cost), 0, directed=False)
+    sign = np.ones(c * h * w)
+    for p in order[1:]:
+        sign[p] = sign[parent[p]] * (-1 if (v[p] * v[parent[p]]).sum() < 0 else 1)
+    out = images * torch.from_numpy(sign).to(images).view(c, h, w)
+    return -out if (out.mean() > 0) == dark else out
+
+
+def pair_scores(encodings: Tensor, signed: bool = True) -> Tensor:
+    """How alike two encodings are, (E, E): high where they may share a private image.
+
+    The correlation of their pixels, of absolute values if signs were flipped (``signed``), after
+    the mean over all encodings is taken off; the diagonal is 1. A stand-in without training for the
+    network of Carlini et al. (2021). It finds pairs in which the shared image is heavy on both
+    sides (always so for k = 2), and is little better than a guess at the rest for k = 4.
+    """
+    v = encodings.flatten(1).double()
+    v = v.abs() if signed else v
+    return torch.corrcoef(v - v.mean(0))
+
+
+def soft_labels(upload: Upload, images: Tensor) -> Tensor:
+    """The soft labels (U, classes) behind gradients of single images that are known, (U, C, H, W).
+
+    For a batch of one the last bias gradient is p − y, and p is the model's own answer to the
+    image. So an attacker who has found the encodings, say by ``ClosedForm``, has their labels.
+    """
+    if upload.batch != 1 or upload.kind != "gradient" or "head.bias" not in upload.tensors:
+        raise PrivflError("soft labels are read off the gradient of one image at 'head.bias'")
+    with torch.no_grad():
+        p = stateless(upload.model, upload.mode)(images).softmax(1)
+    return p - upload.tensors["head.bias"]
+
+
+def coefficients_from_labels(labels: Tensor, tol: float = 1e-4) -> tuple[Tensor, Tensor]:
+    """M (E, n) read off the soft labels (E, classes), and the class (n,) of each of its columns.
+
+    Exact if no two private images have one class: the soft label of class c is then the weight of
+    its only image. Otherwise a column is the total weight of all images of a class, and regression
+    on it gives a mixture of them. The attacker can tell: the client reports n, and the columns are
+    fewer.
+    """
+    if labels.dim() != 2:
+        raise PrivflError(f"soft labels must be (E, classes); got shape {tuple(labels.shape)}")
+    present = (labels > tol).any(0).nonzero().flatten()
+    return labels[:, present], present
+
+
+def assign_by_known(
+    encodings: Tensor,
+    labels: Tensor,
+    known: Tensor,
+    known_labels: Tensor,
+    sweeps: int = 3,
+    signed: bool = True,
+) -> Tensor:
+    """M (E, n) for candidate images ``known`` (n, C, H, W): which one stands for each class in e.
+
+    The attacker holds candidates (records of people who may take part, or results of an earlier
+    decoding) with their classes, and the soft labels (E, classes). A label gives the weight of each
+    class; for every encoding, class after class, the candidate with the least misfit is put in,
+    the others held fixed, ``sweeps`` times over. The start is each class's mean candidate. Assumes
+    that the images of a blend are of different classes.
+    """
+    e, x = encodings.flatten(1), known.flatten(1).to(encodings)
+    e = e.abs() if signed else e
+    classes = labels.shape[1]
+    if known_labels.max() >= classes or len(known) != len(known_labels):
+        raise PrivflError(
+            f"{len(known)} candidates need as many labels in 0…{classes - 1}; "
+            f"got {len(known_labels)} up to {int(known_labels.max())}"
+        )
+    member = torch.nn.functional.one_hot(known_labels, classes).to(x)  # (n, classes)
+    filled = member.sum(0) > 0
+    means = (member.T @ x) / member.sum(0).clamp(min=1)[:, None]  # (classes, P)
+    out = torch.zeros(len(e), len(x)).to(x)
+    for row in range(len(e)):
+        weight = labels[row].to(x)
+        present = ((weight > 1e-4) & filled).nonzero().flatten().tolist()
+        parts, chosen = {c: weight[c] * means[c] for c in present}, {}
+        for c in present * sweeps:
+            rest = sum(
+                (part for other, part in parts.items() if other != c), torch.zeros_like(e[0])
+            )
+            mine = (known_labels == c).nonzero().flatten()
+            blend = rest + weight[c] * x[mine]
+            gap = (e[row] - (blend.abs() if signed else blend)).square().sum(1)
+            chosen[c] = mine[gap.argmin()]
+            parts[c] = weight[c] * x[chosen[c]]
+        for c, index in chosen.items():
+            out[row, index] = weight[c]
+    return out
+
+
+def _check(
+    encodings: Tensor, coefficients: Tensor, dtype: torch.dtype = torch.float64
+) -> tuple[Tensor, Tensor]:
+    """M (E, n) and the encodings as (E, P), in one type, or one sentence on what does not fit."""
+    if encodings.dim() != 4 or coefficients.dim() != 2 or len(encodings) != len(coefficients):
+        raise PrivflError(
+            "encodings must be (E, C, H, W) and coefficients (E, n), one row an encoding; "
+            f"got {tuple(encodings.shape)} and {tuple(coefficients.shape)}"
+        )
+    return coefficients.to(encodings.device, dtype), encodings.flatten(1).to(dtype)
+
+
+def _images(x: Tensor, like: Tensor) -> Tensor:
+    return x.view(-1, *like.shape[1:]).to(like)

@@ -1,0 +1,57 @@
+"""PRECODE (Scheliga et al. 2022): a layer that draws noise, in front of the last one."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import softplus
+
+from ..models import Net
+from ..runtime import PrivflError, seeded
+from .base import Defense
+
+
+class Bottleneck(nn.Module):
+    """A variational bottleneck: r to a normal distribution over ``size`` numbers, a draw, and back.
+
+    encode: r -> (μ, s), standard deviation softplus(s − 5), z = μ + std·N(0, 1), decode: z -> R.
+    ``penalty``, which the loss adds: β · KL(N(μ, std²) ‖ N(0, 1)), summed over z, mean over the
+    batch. The draw is a new one at every pass, in training and in use, as in the released code.
+    """
+
+    def __init__(self, width: int, size: int, beta: float):
+        super().__init__()
+        self.encode, self.decode = nn.Linear(width, 2 * size), nn.Linear(size, width)
+        self.beta, self.penalty = beta, 0.0
+
+    def forward(self, r: Tensor) -> Tensor:  # (B, R) -> (B, R)
+        mean, s = self.encode(r).chunk(2, dim=1)
+        std = softplus(s - 5)
+        kl = (mean.square() + std.square() - 1).sum(1) / 2 - std.log().sum(1)
+        self.penalty = self.beta * kl.mean()
+        return self.decode(mean + std * torch.randn_like(mean))
+
+    def __getstate__(self) -> dict:
+        return {**self.__dict__, "penalty": 0.0}  # it hangs on a graph, which cannot be copied
+
+
+class PRECODE(Defense):
+    """Put a ``Bottleneck`` of ``size`` between the features and the last layer.
+
+    The draw makes the gradient a random function of the input, so that an attacker who imitates the
+    client meets other noise than the client had. Only the layers *behind* the draw are protected by
+    it, and only in part: what enters ``encode``, a fully connected layer with a bias, stands in its
+    gradient (chapter: changing the model). ``seed`` draws the new layers' first weights.
+    """
+
+    def __init__(self, size: int = 256, beta: float = 1e-3, seed: int = 0):
+        if size < 1 or beta < 0:
+            raise PrivflError(f"size must be at least 1 and beta 0 or more; got {size} and {beta}")
+        self.size, self.beta, self.seed = size, beta, seed
+
+    def model(self, model: Net) -> Net:
+        with seeded(self.seed):
+            layer = Bottleneck(model.head.in_features, self.size, self.beta)
+        model.features = nn.Sequential(*model.features, layer.to(model.head.weight))
+        model.name = f"{model.name}+precode"
+        return model

@@ -1,0 +1,68 @@
+"""Soteria (Sun et al. 2021): prune the part of the representation that tells most of the input."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.func import functional_call, jacrev
+
+from ..gradients import Tensors, stateless
+from ..runtime import PrivflError, choose
+from .base import Context, Defense
+from .prune import largest
+
+CHUNK = 256  # rows of the Jacobian in memory at once
+
+
+class Soteria(Defense):
+    """Zero the columns of the last layer's weight gradient that belong to the telling features.
+
+    r is the representation, the last layer's input. ``score="code"``, as the released code has it:
+    ‖∂r_i/∂x‖ / (r_i + 0.1), summed over the batch; features below its ``rate`` quantile go.
+    ``score="paper"``: r_i ‖(∂r_i/∂x)⁻¹‖, where the pseudo-inverse of a row has the norm
+    1/‖∂r_i/∂x‖; the largest go. The bias gradient and all other tensors leave as they are.
+
+    A feature that is off (r_i = 0 and no slope, behind a ReLU) has score 0 in the code and goes
+    first, though its column was 0 before: it is pruned for free. In the paper's form it is 0/0; we
+    let it count as 0, so that it goes last.
+    """
+
+    def __init__(self, rate: float = 0.6, score: str = "code"):
+        if not 0 <= rate < 1:
+            raise PrivflError(f"rate is the fraction set to zero, from 0 to below 1; got {rate}")
+        self.rate, self.score = rate, choose("score", score, ("code", "paper"))
+
+    def gradient(self, g: Tensors, ctx: Context) -> Tensors:
+        keep = largest(self.scores(ctx), self.rate)  # (K, R)
+        return {n: t * keep[:, None] if n == "head.weight" else t for n, t in g.items()}
+
+    def scores(self, ctx: Context) -> Tensor:
+        """One number a feature, summed over the batch; pruning takes the smallest, (K, R)."""
+        slopes, r = representation_slopes(ctx)
+        if self.score == "code":
+            return (slopes / (r + 0.1)).sum(1)
+        tells = (r.abs() / slopes).nan_to_num(0.0).sum(1)
+        return tells.amax(1, keepdim=True) - tells
+
+
+def representation_slopes(ctx: Context) -> tuple[Tensor, Tensor]:
+    """‖∂r_i/∂x‖₂ and r_i for every feature i at once, (K, B, R) each.
+
+    One reverse pass carries ``CHUNK`` rows of the Jacobian; a pass for each row is what makes the
+    released code slow. Model Entanglement's score needs the same two numbers.
+    """
+    net = stateless(ctx.model, "eval")
+
+    def representation(theta: Tensors, x: Tensor) -> Tensor:
+        inner = {n[9:]: t for n, t in theta.items() if n.startswith("features.")}
+        return functional_call(net.features, inner, (x[None],))[0]
+
+    jacobian = jacrev(representation, 1, chunk_size=CHUNK)
+    pairs = []
+    for k, images in enumerate(ctx.x):
+        theta = {n: t[k] for n, t in ctx.theta.items()}
+        for image in images:
+            slopes = jacobian(theta, image).flatten(1).norm(dim=1)
+            pairs.append((slopes, representation(theta, image)))
+    shape = ctx.x.shape[:2]
+    return tuple(torch.stack(p).unflatten(0, shape).detach() for p in zip(*pairs, strict=True))
