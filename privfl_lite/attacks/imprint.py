@@ -36,6 +36,8 @@ def normal_edges(mean: float, std: float, bins: int) -> Tensor:
 class Imprint(nn.Module):
     """A model with the imprint block in front; it has the same inputs and outputs as the model.
 
+    It shares the model's modules (a change of type or weights in one is one in the other).
+
     All rows of ``first`` are the same query h, scaled by ``gain``; biases are −gain·edges. All
     entries of ``second`` are equal, so that every active bin receives the same error signal: only
     then do differences of rows isolate a bin.
@@ -76,7 +78,7 @@ class ImprintReadout:
     mixture: which ones do cannot be told from the upload, so all are returned, strongest first.
     """
 
-    def __init__(self, threshold: float = 1e-4):
+    def __init__(self, threshold: float = 1e-6):
         self.threshold = threshold
 
     def run(self, upload: Upload, seed: int = 0) -> Reconstruction:

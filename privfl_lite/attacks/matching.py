@@ -152,7 +152,7 @@ class Matching:
         if kind == "likelihood":
             if "noise_std" not in upload.knows:
                 raise PrivflError(
-                    "distance='likelihood' needs the noise level: knows=('noise_std',)"
+                    "distance='likelihood' needs the noise: knows=('noise_std',)"
                 )
             kind, scale = "l2", 1 / (2 * float(upload.knows["noise_std"]) ** 2)
         groups = [[n] for n in seen] if self.per_tensor else [list(seen)]
