@@ -24,18 +24,22 @@ def infer_labels(upload: Upload, probes: int = 64, seed: int = 0) -> Tensor:
     The last bias gradient is the mean over the batch of p − onehot(y), so class c stands
     B·(p̄_c − g_c) times. The server does not know the mean prediction p̄ of the private images; it
     takes that of noise images instead, which is close while the network is untrained. Counts are
-    rounded so that they add up to B (largest remainder). With B = 1 the sign alone decides: of the
-    bias gradient p − onehot(y), whatever the signs of r; without a bias, by ``infer_label``.
+    rounded so that they add up to B (largest remainder).
+
+    With B = 1 the last gradient is δ times (r, 1), where δ = p − onehot(y) is negative at the label
+    alone. Each row is weighed by the mean r̄ of the noise images, a matched filter: it reads δ
+    through more noise than the sums of rows do. Where r may have both signs, the filter's sign is
+    open; then the label is the entry of largest size, which outweighs all others together.
     """
-    if upload.batch == 1 and "head.bias" in upload.tensors:
-        return _head(upload, "bias").argmin(1, keepdim=True)
-    if upload.batch == 1:
-        return infer_label(upload)
     model = upload.model
     with torch.no_grad():
         noise = torch.rand(probes, *model.shape, generator=generator(seed))
         r = model.representation(noise.to(next(model.parameters()).device))
         p = model.head(r).softmax(1).mean(0)  # (classes,)
+    if upload.batch == 1:
+        g = _head(upload, "weight") @ r.mean(0).to(upload.tensors["head.weight"])  # (U, classes)
+        g = g + _head(upload, "bias") if "head.bias" in upload.tensors else g
+        return (g.argmin(1) if (r >= 0).all() else g.abs().argmax(1))[:, None]
     if "head.bias" in upload.tensors:
         g = _head(upload, "bias")
     else:  # Σ_j of row c is the mean of (p_c − [c = y])·Σ_j r_j; divide by the usual Σ_j r_j
