@@ -92,7 +92,7 @@ def test_doctor_tells_what_is_here(capsys):
     ("words", "says"),
     [
         ("attack magic", "unknown attack 'magic'; choose one of: closed_form, recursive, dlg"),
-        ("attack gs --defense cloak", "choose one of: none, dp_gaussian, prune"),
+        ("attack gs --defense cloak", "choose one of: none, dp_gaussian, dp_sgd, prune"),
         ("attack gs --dataset minst", "unknown data set 'minst'; choose one of: "),
         ("attack gs --model lenet9", "unknown model 'lenet9'; choose one of: lenet"),
         ("attack gs --defense dp_gaussian:sigma=0", "must be over 0; got 0"),
@@ -107,7 +107,7 @@ def test_doctor_tells_what_is_here(capsys):
         ("train --per-round 11", "per_round must lie in 1…10"),
         ("epsilon --sigma 0", "sigma"),
         ("epsilon --rate 2", "rate"),
-        ("study run nothing", "choose one of: first-look"),
+        ("study run nothing", "choose one of: attack-table"),
         ("study fly", "invalid choice: 'fly'"),
         ("fetch moon", "unknown asset 'moon'"),
         ("dance", "invalid choice: 'dance'"),

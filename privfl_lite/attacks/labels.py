@@ -34,7 +34,7 @@ def infer_labels(upload: Upload, probes: int = 64, seed: int = 0) -> Tensor:
     model = upload.model
     with torch.no_grad():
         noise = torch.rand(probes, *model.shape, generator=generator(seed))
-        r = model.representation(noise.to(next(model.parameters()).device))
+        r = model.representation(noise.to(next(model.parameters())))
         p = model.head(r).softmax(1).mean(0)  # (classes,)
     if upload.batch == 1:
         g = _head(upload, "weight") @ r.mean(0).to(upload.tensors["head.weight"])  # (U, classes)

@@ -151,9 +151,7 @@ class Matching:
         kind, scale, imitate = self.distance, 1.0, upload.imitator()
         if kind == "likelihood":
             if "noise_std" not in upload.knows:
-                raise PrivflError(
-                    "distance='likelihood' needs the noise: knows=('noise_std',)"
-                )
+                raise PrivflError("distance='likelihood' needs the noise: knows=('noise_std',)")
             kind, scale = "l2", 1 / (2 * float(upload.knows["noise_std"]) ** 2)
         groups = [[n] for n in seen] if self.per_tensor else [list(seen)]
 

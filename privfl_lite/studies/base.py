@@ -40,8 +40,13 @@ class Study:
         done = _read(part) if part.exists() else {}
         if done.get("settings") != settings:
             done = {"settings": settings, "seconds": 0.0, "cells": []}
-        todo = self.cells(settings)
-        for cell in progress(todo[len(done["cells"]) :], self.name, show=show):
+        cells = self.cells(settings)
+
+        def found(cell: dict) -> dict | None:
+            """The stored cell with these settings, if it was computed before."""
+            return next((d for d in done["cells"] if cell.items() <= d.items()), None)
+
+        for cell in progress([c for c in cells if not found(c)], self.name, show=show):
             began = time.perf_counter()
             done["cells"].append({**cell, **self.compute(settings, cell)})
             done["seconds"] += time.perf_counter() - began
@@ -56,7 +61,7 @@ class Study:
                 **{p: version(p) for p in ("torch", "numpy", "opacus", "privfl_lite")},
             },
             "seconds": round(done["seconds"], 1),
-            "cells": done["cells"],
+            "cells": [found(cell) for cell in cells],
         }
         _write(folder / f"{self.name}.json", result)
         part.unlink(missing_ok=True)
