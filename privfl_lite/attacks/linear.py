@@ -23,9 +23,10 @@ def row_quotients(g_weight: Tensor, g_bias: Tensor) -> Tensor:
 class ClosedForm:
     """Read the images behind a network whose first layer is fully connected, with no optimization.
 
-    With one image behind an upload every row is the image. With more, rows are mixtures unless a unit was active for one image alone. All units
-    that were active for the same single image give the same row, while mixtures hardly ever agree:
-    of the rows that lie in [0, 1], those with which most others agree are taken.
+    With one image behind an upload every row is the image. With more, rows are mixtures unless a
+    unit was active for one image alone. All units that were active for the same single image give
+    the same row, while mixtures hardly ever agree: of the rows that lie in [0, 1], those with which
+    most others agree are taken.
     """
 
     def __init__(self, layer: str | None = None):
