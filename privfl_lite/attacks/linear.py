@@ -23,8 +23,9 @@ def row_quotients(g_weight: Tensor, g_bias: Tensor) -> Tensor:
 class ClosedForm:
     """Read the images behind a network whose first layer is fully connected, with no optimization.
 
-    With one image behind an upload every row is the image. With more, rows are mixtures unless a
-    unit was active for one image alone. All units that were active for the same single image give
+    With one image behind an upload every row is the image; the one with the largest bias gradient
+    is taken, whatever its range. With more, rows are mixtures unless a unit was active for one
+    image alone. All units that were active for the same single image give
     the same row, while mixtures hardly ever agree: of the rows that lie in [0, 1], those with which
     most others agree are taken.
     """
@@ -59,15 +60,18 @@ def _size(shape: tuple[int, ...]) -> int:
 def _pick(rows: Tensor, bias: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """The ``count`` most repeated different rows (count, in), and the share of rows left over.
 
-    Rows agree if they are less than 0.00001 apart, a root mean square over pixels. Where fewer
-    different rows were found than there are images, the rest is gray.
+    For one image the strongest row. Rows agree if they are less than 0.00001 apart, a root mean
+    square over pixels. Where fewer different rows were found than there are images, the rest is
+    gray.
     """
     rows = rows[bias.abs().argsort(descending=True)]  # strong first: small divisors add noise
-    rows = rows[((rows > -0.01) & (rows < 1.01)).all(1)]  # also drops NaN
+    fits = rows.isfinite() if count == 1 else (rows > -0.01) & (rows < 1.01)  # also drops NaN
+    rows = rows[fits.all(1)]
     apart = torch.cdist(rows.double(), rows.double())  # in 32 bits its errors would be too large
     agree = apart / rows.shape[1] ** 0.5 < 0.00001
+    order = range(len(rows)) if count == 1 else agree.sum(1).argsort(descending=True, stable=True)
     taken: list[int] = []
-    for i in agree.sum(1).argsort(descending=True, stable=True).tolist():
+    for i in map(int, order):
         if len(taken) < count and not agree[i, taken].any():
             taken.append(i)
     gray = rows.new_full((count - len(taken), rows.shape[1]), 0.5)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
-from torch.func import functional_call, jacrev
+from torch.func import functional_call, jacrev, vmap
 
 from ..gradients import Tensors, stateless
 from ..runtime import PrivflError, choose
 from .base import Context, Defense
 from .prune import largest
 
-CHUNK = 256  # rows of the Jacobian in memory at once
+CHUNK = 256  # rows of the Jacobian that one pass carries
+ELEMENTS = 2**24  # numbers of Jacobians in memory at once
 
 
 class Soteria(Defense):
@@ -57,12 +58,13 @@ def representation_slopes(ctx: Context) -> tuple[Tensor, Tensor]:
         inner = {n[9:]: t for n, t in theta.items() if n.startswith("features.")}
         return functional_call(net.features, inner, (x[None],))[0]
 
-    jacobian = jacrev(representation, 1, chunk_size=CHUNK)
-    pairs = []
+    jacobian = vmap(jacrev(representation, 1, chunk_size=CHUNK), (None, 0), randomness="different")
+    value = vmap(representation, (None, 0), randomness="different")
+    at_once = max(1, ELEMENTS // (ctx.model.head.in_features * ctx.x[0, 0].numel()))
+    slopes, values = [], []
     for k, images in enumerate(ctx.x):
         theta = {n: t[k] for n, t in ctx.theta.items()}
-        for image in images:
-            slopes = jacobian(theta, image).flatten(1).norm(dim=1)
-            pairs.append((slopes, representation(theta, image)))
-    shape = ctx.x.shape[:2]
-    return tuple(torch.stack(p).unflatten(0, shape).detach() for p in zip(*pairs, strict=True))
+        parts = [jacobian(theta, some).flatten(2).norm(dim=2) for some in images.split(at_once)]
+        slopes.append(torch.cat(parts))
+        values.append(value(theta, images))
+    return torch.stack(slopes).detach(), torch.stack(values).detach()

@@ -1,7 +1,7 @@
 """The baseline defenses in one table: leakage, plain and informed; accuracy; cost in time.
 
 Two kinds of cells a data set and defense. "attack": one gradient of one held-out image, untrained
-sigmoid LeNet; the plain attacker is GS with true labels, the informed one is named in the cell.
+sigmoid LeNet; the plain attacker is iDLG with true labels, the informed one is named in the cell.
 "train": FedAvg in which every client is defended, and its time as a ratio to no defense.
 """
 
@@ -29,7 +29,7 @@ from .base import Study
 DEFENSES = {  # name in the table -> how the command line writes it
     "none": "none",
     "raw noise": "dp_gaussian:sigma=0.01",
-    "DP-SGD": "dp_sgd:clip=1.0,sigma=1.0,steps=10,rate=0.1",
+    "DP-SGD": "dp_sgd:clip=1.0,sigma=1.0,steps={steps},rate={rate}",
     "Prune 0.9": "prune:rate=0.9",
     "Prune 0.99": "prune:rate=0.99",
     "Prune 0.99, feedback": "prune:rate=0.99,feedback=True",
@@ -58,8 +58,8 @@ def _settings(profile: str) -> dict:
         "lbfgs_steps": 1000 if large else 400,
         "trained": "mlp (64 hidden units)",
         "clients": 10,
-        "per_client": 100,
-        "eta": 0.1,
+        "per_client": {"mnist": 100, "cifar10": 200},
+        "eta": {"mnist": 0.1, "cifar10": 0.03},  # by held-out images that are not the test images
         "rounds": 100 if large else 30,
         "seeds": [0, 1, 2],
         "seed": 0,
@@ -82,6 +82,12 @@ def _compute(settings: dict, cell: dict) -> dict:
     if cell["part"] == "attack":
         return (_attack_mixed if cell["defense"] in MIXED else _attack)(settings, cell)
     return (_train if cell["part"] == "train" else _one_client)(settings, cell)
+
+
+def written(settings: dict, cell: dict) -> str:
+    """The defense as the command line writes it, with what depends on the data filled in."""
+    center, n = (settings[key][cell["data"]] for key in ("centers", "per_client"))
+    return settings["defenses"][cell["defense"]].format(center=center, steps=n // 10, rate=10 / n)
 
 
 def _scores(found: Tensor, x: Tensor) -> dict[str, list[float]]:
@@ -121,10 +127,11 @@ def _attack(settings: dict, cell: dict) -> dict:
     data, seed, name = load(cell["data"]), settings["seed"], cell["defense"]
     model = models.build("lenet", data, seed=seed)
     x, y = data.sample(settings["images"], split="test", seed=seed)
-    defense = build(settings["defenses"][name])
+    defense = build(written(settings, cell))
     knows = ("labels", *(k for k in ("noise_std",) if isinstance(_std(defense), float)))
     upload = share(model, x, y, defense, knows=knows, each=1, seed=seed)
-    plain = attacks.GS(steps=settings["gs_steps"], show=False).run(upload, seed=seed).images
+    idlg = attacks.IDLG(steps=settings["lbfgs_steps"], show=False)
+    plain = idlg.run(upload, seed=seed).images
     words, attack = _informed(name, settings)
     best = attack(upload)
     out = {"plain": _scores(plain, x), "informed_by": words, "informed": _scores(best, x)}
@@ -153,8 +160,8 @@ def _attack_mixed(settings: dict, cell: dict) -> dict:
     sent = flip(sent, generator(seed, 9), center) if hide else sent
     labels, matrix = (torch.cat([getattr(m, p) for m in rounds]) for p in ("labels", "matrix"))
     upload = share(model, sent, labels, each=1, knows=("labels",))
-    gs = attacks.GS(steps=settings["gs_steps"], show=False)
-    plain = gs.run(upload[: len(x)], seed=seed).images
+    idlg = attacks.IDLG(steps=settings["lbfgs_steps"], show=False)
+    plain = idlg.run(upload[: len(x)], seed=seed).images
     read = attacks.ClosedForm().run(upload).images
     if hide:
         box = (-center, 1 - center)
@@ -176,9 +183,9 @@ def _run(settings: dict, data_name: str, defense: Defense, seed: int, rounds: in
     data = load(data_name)
     run = FedAvg(
         models.build("mlp", data, seed=seed),
-        data.clients(settings["clients"], per_client=settings["per_client"], seed=seed),
+        data.clients(settings["clients"], per_client=settings["per_client"][data_name], seed=seed),
         rounds,
-        Plan(eta=settings["eta"], batch_size=10),
+        Plan(eta=settings["eta"][data_name], batch_size=10),
         test=(data.x_test[:2000], data.y_test[:2000]),
         defense=defense,
         seed=seed,
@@ -190,8 +197,7 @@ def _run(settings: dict, data_name: str, defense: Defense, seed: int, rounds: in
 
 
 def _train(settings: dict, cell: dict) -> dict:
-    text = settings["defenses"][cell["defense"]]
-    text = text.format(center=settings["centers"][cell["data"]])
+    text = written(settings, cell)
     runs = [
         _run(settings, cell["data"], build(text), s, settings["rounds"]) for s in settings["seeds"]
     ]
