@@ -19,6 +19,7 @@ from privfl_lite.defenses.precode import Bottleneck
 from privfl_lite.defenses.soteria import representation_slopes
 from privfl_lite.gradients import weights
 from privfl_lite.runtime import generator
+from privfl_lite.studies import STUDIES
 
 
 @pytest.fixture(scope="module")
@@ -276,3 +277,46 @@ def test_bad_settings_get_one_sentence(call, says):
     with pytest.raises(PrivflError) as error:
         call()
     assert says in str(error.value) and "\n" not in str(error.value)
+
+
+# --- what the page "First answers in one table" says about the stored study ---
+
+
+@pytest.fixture(scope="module")
+def stored():
+    cells = STUDIES["baselines"].show()["cells"]
+    return {(c["data"], c["defense"], c["part"]): c for c in cells}
+
+
+def median(cell: dict, who: str) -> float:
+    return float(np.median(cell[who]["psnr"]))
+
+
+def test_the_informed_attacker_finds_what_the_plain_one_does_not(stored):
+    for name in ("Prune 0.9", "Soteria 0.6", "PRECODE", "Mixup 4"):
+        cell = stored["mnist", name, "attack"]
+        assert median(cell, "plain") < 12 and median(cell, "informed") > 40
+    for name in ("DP-SGD", "POGZ-FL", "POGZ-FL, released", "CA-FL", "Prune 0.99", "InstaHide 4"):
+        assert median(stored["mnist", name, "attack"], "informed") < 20
+    ats = stored["mnist", "ATS", "attack"]
+    assert median(ats, "informed") < 15 and median(ats, "informed_seen") > 90
+
+
+def test_on_cifar10_the_search_is_too_short_and_the_algebra_is_not(stored):
+    assert median(stored["cifar10", "none", "attack"], "plain") < 15
+    for name in ("none", "PRECODE", "Mixup 4", "InstaHide 4"):
+        assert median(stored["cifar10", name, "attack"], "informed") > 90
+
+
+def test_a_silent_client_costs_less_than_a_point(stored):
+    for data in ("mnist", "cifar10"):
+        ten, nine = (stored[data, n, "one client"]["accuracy"] for n in ("none", "frozen"))
+        assert abs(np.mean(ten) - np.mean(nine)) < 0.01
+
+
+def test_feedback_repays_what_heavy_pruning_costs(stored):
+    plain, feedback, none = (
+        np.mean(stored["mnist", n, "train"]["accuracy"])
+        for n in ("Prune 0.99", "Prune 0.99, feedback", "none")
+    )
+    assert feedback - plain > 0.03 and abs(feedback - none) < 0.01
