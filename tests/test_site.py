@@ -371,8 +371,8 @@ def test_site_opens_from_a_disk(chromium, site: Path):
         pytest.skip(CDN)
     for name in ("index", PAGES[0], "search"):
         visit = Visit(chromium, (site / f"{name}.html").as_uri(), home="file://")
+        visit.page.locator("h1").first.wait_for()  # the root page leads on, which takes a moment
         assert not visit.errors and not visit.failed and not visit.outside, vars(visit)
-        assert visit.page.locator("h1").count() >= 1, name
         visit.close()
 
 
