@@ -371,7 +371,7 @@ def test_site_opens_from_a_disk(chromium, site: Path):
         pytest.skip(CDN)
     for name in ("index", PAGES[0], "search"):
         visit = Visit(chromium, (site / f"{name}.html").as_uri(), home="file://")
-        visit.page.locator("h1").first.wait_for()  # the root page leads on, which takes a moment
+        visit.page.locator("h1").first.wait_for(state="attached")  # the root page leads on
         assert not visit.errors and not visit.failed and not visit.outside, vars(visit)
         visit.close()
 
