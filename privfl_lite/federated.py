@@ -25,12 +25,13 @@ from torch.nn.functional import cross_entropy
 
 from .client import Data, Plan, train_many, train_one
 from .defenses.base import Defense
-from .gradients import Tensors
+from .gradients import Tensors, length
 from .runtime import PrivflError, choose, device, generator, progress, seeded
 from .wire import Upload, check_batch, gradients_of, server_copy, update_context
 
 MEMORY = 2**28  # how many floats the clients that train at once may take (1 GB)
-SAMPLING, SHUFFLE = 0, 1  # purposes of random streams: who takes part; what a client draws
+# purposes of random streams: who takes part; what a client draws; what the server draws
+SAMPLING, SHUFFLE, SERVER = 0, 1, 2
 
 
 @dataclass(frozen=True)
@@ -115,7 +116,7 @@ class FedAvg:
         chosen, plan = self._sample(r), self.plan
         if self.schedule is not None:
             plan = replace(plan, eta=plan.eta * self.schedule(r))
-        total, weight, norms, uploads = {}, 0.0, [], []
+        total, weight, largest, norms, uploads = {}, 0.0, 0.0, [], []
         at_once = clients_at_once(self.model, plan.batch_size) if self.fast else 1
         for i in range(0, len(chosen), at_once):
             who = chosen[i : i + at_once]
@@ -127,13 +128,19 @@ class FedAvg:
                 part = torch.tensordot(w.to(t), t, dims=1)  # sum of the clients' w·Δ
                 total[n] = total[n] + part if n in total else part
             weight += w.sum().item()
+            largest = max(largest, w.max().item())
             norms += length(sent).tolist()
             if self.keep_uploads:
                 uploads += [self._upload(c, k, sent, plan) for k, c in enumerate(who)]
         if chosen:
-            self._step({n: t / weight for n, t in total.items()}, plan)
+            mean = {n: t / weight for n, t in total.items()}
+            rng = generator(self.seed, SERVER, r)
+            learned = {n: mean[n] for n, _ in self.model.named_parameters() if n in mean}
+            self._step(mean | self.defense.average(learned, largest / weight, rng), plan)
         accuracy, loss = evaluate(self.model, *self.test) if self.test else (None, None)
-        epsilon = self.defense.epsilon(r, self.per_round / len(self.clients))
+        epsilon = self.defense.epsilon(
+            r, self.per_round / len(self.clients), sampling=self.sampling
+        )
         seconds = time.perf_counter() - began
         return Report(r, chosen, accuracy, loss, norms, epsilon, seconds, uploads)
 
@@ -235,11 +242,6 @@ class FedAvg:
 
 
 fedavg = FedAvg  # reads better in ``for report in fedavg(…)``
-
-
-def length(tensors: Tensors) -> Tensor:
-    """Euclidean length of each client's tensors taken as one vector, (K,)."""
-    return torch.stack([t.flatten(1).pow(2).sum(1) for t in tensors.values()]).sum(0).sqrt()
 
 
 def batching_pays(model: nn.Module) -> bool:

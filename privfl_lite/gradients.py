@@ -23,6 +23,33 @@ def weights(model: nn.Module) -> Tensors:
     return {n: p.detach().clone() for n, p in model.named_parameters()}
 
 
+def length(tensors: Tensors) -> Tensor:
+    """Euclidean length of each client's tensors (K, *shape) taken as one vector, (K,)."""
+    return torch.stack([t.flatten(1).pow(2).sum(1) for t in tensors.values()]).sum(0).sqrt()
+
+
+def clip(tensors: Tensors, bound: float, per: str = "update") -> tuple[Tensors, Tensor]:
+    """Each client's tensors (K, *shape), shortened to a length of at most ``bound`` where longer.
+
+    ``per="update"``: all tensors are one vector. ``per="layer"``: each tensor is shortened by
+    itself, so the whole may be as long as √L · ``bound`` for L tensors. The second result (K,) is
+    the largest length that is left: of the vector, or of one of the tensors.
+    """
+    groups = [tensors] if per == "update" else [{n: t} for n, t in tensors.items()]
+    out, left = {}, []
+    for group in groups:
+        norm = length(group)
+        scale = (bound / norm.clamp(min=1e-30)).clamp(max=1.0)
+        out |= {n: t * along(scale, t) for n, t in group.items()}
+        left.append(norm * scale)
+    return out, torch.stack(left).amax(0)
+
+
+def along(values: Tensor, like: Tensor) -> Tensor:
+    """One number a client (K,), shaped so that it multiplies the client's tensor (K, *shape)."""
+    return values.to(like).view(-1, *[1] * (like.dim() - 1))
+
+
 def stateless(model: nn.Module, mode: str) -> nn.Module:
     """A copy that computes in ``mode`` and leaves no trace in itself.
 

@@ -15,7 +15,8 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 import numpy as np
-from scipy.special import log_ndtr, ndtr
+from scipy.optimize import brentq
+from scipy.special import log_ndtr, ndtr, ndtri
 
 from .runtime import PrivflError, choose
 
@@ -80,6 +81,15 @@ def analytic_gaussian_sigma(eps: float, delta_dp: float) -> float:
         else:
             high = middle
     return high  # on the safe side
+
+
+def analytic_gaussian_epsilon(sigma: float, delta_dp: float = 1e-5) -> float:
+    """The exact eps of one Gaussian release at ``delta_dp``; for T of them pass sigma / sqrt(T)."""
+    _fraction("delta_dp", delta_dp)
+    if analytic_gaussian_delta(sigma, 0.0) <= delta_dp:
+        return 0.0
+    most = 1 / (2 * sigma**2) + max(0.0, -ndtri(delta_dp)) / sigma  # there Pr(loss > eps) <= delta
+    return float(brentq(lambda e: analytic_gaussian_delta(sigma, e) - delta_dp, 0.0, most))
 
 
 @lru_cache(maxsize=4096)

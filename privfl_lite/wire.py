@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from .client import Data, Plan, train_many
 from .defenses.base import Context, Defense
-from .gradients import Tensors, gradient_function, stateless, update_function, weights
+from .gradients import Tensors, clip, gradient_function, stateless, update_function, weights
 from .runtime import PrivflError, choose, device, generator, seeded
 
 
@@ -84,14 +84,21 @@ class Upload:
         """f(x, y): what undefended clients with data x (U, B, C, H, W) and y would have sent.
 
         The server set the rules of training, so it can follow them on data of its own. It does not
-        know in which order a client drew its examples and takes them as they stand.
+        know in which order a client drew its examples and takes them as they stand. Where it is
+        granted the clip C (and what is clipped, "per"), the imitation is clipped too.
         """
         model, theta = stateless(self.model, self.mode), weights(self.model)
         if self.kind == "gradient":
             f = gradient_function(model)
         else:
             f = update_function(model, self.plan.eta, self.local_steps, self.plan.batch_size)
-        return lambda x, y: {n: t for n, t in f(theta, x, y).items() if n in self.tensors}
+        bound, per = self.knows.get("clip"), self.knows.get("per", "update")
+
+        def imitation(x: Tensor, y: Tensor) -> Tensors:
+            sent = {n: t for n, t in f(theta, x, y).items() if n in self.tensors}
+            return sent if bound is None else clip(sent, float(bound), per)[0]
+
+        return imitation
 
 
 def check_batch(model: nn.Module, x: Tensor, y: Tensor, whose: str = "the batch") -> None:

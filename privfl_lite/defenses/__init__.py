@@ -12,6 +12,7 @@ from .cafl import CAFL
 from .dp_gaussian import DPGaussian
 from .dp_sgd import DPSGD
 from .mixing import InstaHide, Mixup
+from .modelcloak import ModelCloak
 from .pogz import POGZFL
 from .precode import PRECODE
 from .prune import Prune
@@ -29,6 +30,7 @@ DEFENSES: dict[str, type[Defense]] = {
     "ca_fl": CAFL,
     "mixup": Mixup,
     "instahide": InstaHide,
+    "modelcloak": ModelCloak,
 }
 
 
@@ -73,6 +75,7 @@ __all__ = [
     "Defense",
     "InstaHide",
     "Mixup",
+    "ModelCloak",
     "Prune",
     "Soteria",
     "build",

@@ -5,6 +5,8 @@
     gradient  the gradient of one step
     update    what leaves at the end of a round (with a single shared gradient: that gradient)
 
+A fifth is not the client's: ``average`` is what a trusted server does to the mean of the uploads.
+
 Gradients and updates come for *many clients at once*: each tensor is (K, *shape), client first.
 Random numbers come from ``ctx.rngs``, one generator a client, so that the outcome for a client does
 not depend on which other clients were computed beside it. What a client must remember (a residual,
@@ -63,8 +65,17 @@ class Defense:
         """Change what leaves at the end of a round, name -> (K, *shape)."""
         return delta
 
-    def epsilon(self, rounds: int, rate: float, delta_dp: float = 1e-5) -> float | None:
-        """The ε that holds after these rounds, or None where no guarantee is claimed."""
+    def average(self, mean: Tensors, share: float, rng: torch.Generator) -> Tensors:
+        """Change the mean of the uploads, at the server; a client weighs at most ``share``."""
+        return mean
+
+    def epsilon(
+        self, rounds: int, rate: float, delta_dp: float = 1e-5, sampling: str = "poisson"
+    ) -> float | None:
+        """The ε that holds after these rounds, or None where no guarantee is claimed.
+
+        A share ``rate`` of the clients takes part in a round, drawn by ``sampling``.
+        """
         return None
 
     def secrets(self) -> dict[str, object]:
@@ -115,14 +126,21 @@ class Chain(Defense):
             delta = part.update(delta, ctx)
         return delta
 
-    def epsilon(self, rounds: int, rate: float, delta_dp: float = 1e-5) -> float | None:
+    def average(self, mean: Tensors, share: float, rng: torch.Generator) -> Tensors:
+        for part in self.parts:
+            mean = part.average(mean, share, rng)
+        return mean
+
+    def epsilon(
+        self, rounds: int, rate: float, delta_dp: float = 1e-5, sampling: str = "poisson"
+    ) -> float | None:
         """The smallest ε that a part gives: what other parts do before or after cannot raise it.
 
         After: a function of a private output is private. Before: each part's own guarantee must
         hold for any input, as it does when the part clips what it is handed.
         """
-        known = [e for p in self.parts if (e := p.epsilon(rounds, rate, delta_dp)) is not None]
-        return min(known, default=None)
+        each = (part.epsilon(rounds, rate, delta_dp, sampling) for part in self.parts)
+        return min((eps for eps in each if eps is not None), default=None)
 
     def secrets(self) -> dict[str, object]:
         return {k: v for part in self.parts for k, v in part.secrets().items()}

@@ -114,7 +114,9 @@ class CAFL(Defense):
         self._count = sum(t[0].numel() for t in y.values())
         return self.reconstruct(y, delta, ctx.round)
 
-    def epsilon(self, rounds: int, rate: float, delta_dp: float = 1e-5) -> float | None:
+    def epsilon(
+        self, rounds: int, rate: float, delta_dp: float = 1e-5, sampling: str = "poisson"
+    ) -> float | None:
         """ε of a client in every round, δ = 0: rounds · measurements · eps, with a public radius.
 
         The eps that the paper states holds for one measurement. An upload is as many independent

@@ -51,7 +51,9 @@ class DPSGD(Defense):
             for n, t in each.items()
         }
 
-    def epsilon(self, rounds: int, rate: float, delta_dp: float = 1e-5) -> float | None:
+    def epsilon(
+        self, rounds: int, rate: float, delta_dp: float = 1e-5, sampling: str = "poisson"
+    ) -> float | None:
         if not self.sigma:
             return None
         return privacy.epsilon(self.sigma, self.rate, rounds * self.steps, delta_dp)

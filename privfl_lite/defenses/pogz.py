@@ -101,7 +101,9 @@ class POGZFL(Defense):
                 out[name] = t + one.view(-1, *[1] * (t.dim() - 1))
         return out
 
-    def epsilon(self, rounds: int, rate: float, delta_dp: float = 1e-5) -> float | None:
+    def epsilon(
+        self, rounds: int, rate: float, delta_dp: float = 1e-5, sampling: str = "poisson"
+    ) -> float | None:
         """ε of a client that took part in every round, with δ = 0: rounds · eps, shares fixed.
 
         The server sees who sent what, so a ``rate`` below 1 does not help. None with "own" shares:

@@ -9,20 +9,15 @@ there is almost no noise.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from scipy.optimize import brentq
-from scipy.special import ndtri
 from torch import Tensor, nn
 
 from ..attacks import GS
 from ..attacks.matching import Matching
 from ..data import load
 from ..defenses import DPSGD
-from ..gradients import Tensors
 from ..metrics import bootstrap_interval, compare
 from ..models import build
-from ..privacy import analytic_gaussian_delta
+from ..privacy import analytic_gaussian_epsilon
 from ..wire import Upload, share
 from .base import Study
 from .generative_priors import pack
@@ -30,33 +25,9 @@ from .generative_priors import pack
 KNOWN = ("labels", "noise_std", "clip")
 
 
-class ClippedUpload(Upload):
-    """A gradient that the attacker knows to be clipped: ``knows["clip"]`` is granted."""
-
-    def imitator(self) -> Callable[[Tensor, Tensor], Tensors]:
-        """f(x, y): gradients (U, *shape), each scaled to a norm of at most C (for batches of 1)."""
-        gradient, clip = super().imitator(), float(self.knows["clip"])
-
-        def clipped(x: Tensor, y: Tensor) -> Tensors:
-            g = gradient(x, y)
-            square = sum(t.flatten(1).pow(2).sum(1) for t in g.values())
-            scale = (clip / square.clamp(min=1e-30).sqrt()).clamp(max=1.0)
-            return {n: t * scale.view(-1, *[1] * (t.dim() - 1)) for n, t in g.items()}
-
-        return clipped
-
-
-def gaussian_epsilon(sigma: float, delta_dp: float = 1e-5) -> float:
-    """The exact ε of one Gaussian release with multiplier σ (for T rounds pass σ/√T)."""
-    if analytic_gaussian_delta(sigma, 0.0) <= delta_dp:
-        return 0.0
-    most = 1 / (2 * sigma**2) + max(0.0, -ndtri(delta_dp)) / sigma  # there Pr(loss > ε) <= δ
-    return float(brentq(lambda e: analytic_gaussian_delta(sigma, e) - delta_dp, 0.0, most))
-
-
 def averaged(
     net: nn.Module, x: Tensor, y: Tensor, sigma: float, clip: float, rounds: int
-) -> ClippedUpload:
+) -> Upload:
     """The mean of what single-image clients send in ``rounds`` rounds from the same weights."""
     defense, total = DPSGD(clip, sigma), None
     for t in range(rounds):
@@ -65,9 +36,7 @@ def averaged(
             sent.tensors if total is None else {n: v + sent.tensors[n] for n, v in total.items()}
         )
     known = {**sent.knows, "noise_std": sigma * clip / rounds**0.5}
-    return ClippedUpload(
-        {n: v / rounds for n, v in total.items()}, "gradient", sent.model, 1, knows=known
-    )
+    return Upload({n: v / rounds for n, v in total.items()}, "gradient", sent.model, 1, knows=known)
 
 
 def _settings(profile: str) -> dict:
@@ -121,7 +90,7 @@ def _compute(settings: dict, cell: dict) -> dict:
     found = attack_of(settings, cell["attack"]).run(upload)
     psnr = compare(found.images, x)["psnr"]
     low, high = bootstrap_interval(psnr)
-    eps = gaussian_epsilon(cell["sigma"] / cell["rounds"] ** 0.5, settings["delta_dp"])
+    eps = analytic_gaussian_epsilon(cell["sigma"] / cell["rounds"] ** 0.5, settings["delta_dp"])
     kept = cell["net"] == "mlp"
     return {
         "source": digits.source,

@@ -1,0 +1,193 @@
+"""ModelCloak (Wei et al. 2023): clip a client's update, add Gaussian noise, choose how much.
+
+Chapters: "ModelCloak I: how much noise is enough?" and "II: noise that follows the gradient".
+"""
+
+from __future__ import annotations
+
+import math
+import secrets
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from scipy.special import ndtri
+from torch import Tensor
+
+from .. import privacy
+from ..gradients import Tensors, along, clip, length
+from ..runtime import PrivflError, choose
+from .base import Context, Defense
+
+
+class ModelCloak(Defense):
+    """(∇f)* = clip_C(∇f) + N(0, ς² I), the perturbation that Eq. 5 bounds, on a round's update.
+
+    ``mode="fixed"``: ς = σC (Eq. 3–4 with sensitivity C). ``mode="dynamic"`` (§V) takes for the
+    sensitivity S the l2-max norm, the length that clipping has left. ``keep="variance"``: ς = σC as
+    before, which is read as σ_dyn S with σ_dyn = σC/S ≥ σ. ``keep="scale"``: ς = σS, so the noise
+    shrinks with the gradient.
+
+    ``where="client"``: noise on each upload, as the paper's text says. ``where="server"``: uploads
+    are only clipped, and one draw of standard deviation ς/K lies on their mean, as the released
+    code has it; there S is the largest length among the round's K clients. ``per="update"`` clips
+    the update as one vector, ``"layer"`` every tensor to C (released code). ``crypto`` takes the
+    noise from the operating system's random numbers instead of the client's seeded generator.
+    """
+
+    def __init__(
+        self,
+        clip: float = 2.0,
+        sigma: float = 5.0,
+        mode: str = "fixed",
+        keep: str = "variance",
+        where: str = "client",
+        per: str = "update",
+        crypto: bool = False,
+    ):
+        if not (0 < clip < math.inf and 0 <= sigma < math.inf):
+            raise PrivflError(f"clip must be over 0 and sigma at least 0; got {clip} and {sigma}")
+        self.clip, self.sigma = clip, sigma
+        self.mode = choose("mode", mode, ("fixed", "dynamic"))
+        self.keep = choose("keep", keep, ("variance", "scale"))
+        self.where = choose("place of the noise", where, ("client", "server"))
+        self.per = choose("unit of clipping", per, ("update", "layer"))
+        self.crypto = crypto
+        self._scales: dict[int, float] = {}  # round -> smallest multiplier ς/S of that round
+        self._joined: dict[int, int] = {}  # client -> rounds in which it sent something
+        self._tensors = 1  # that are clipped by themselves
+        self._longest = 0.0  # S of the round so far, for noise at the server
+
+    def update(self, delta: Tensors, ctx: Context) -> Tensors:
+        kept, sensitivity = clip(delta, self.clip, self.per)
+        self._remember(sensitivity, ctx, len(delta) if self.per == "layer" else 1)
+        if self.where == "server":
+            return kept
+        std = self._std(sensitivity)
+        return {n: t + along(std, t) * self._normal(t, ctx) for n, t in kept.items()}
+
+    def average(self, mean: Tensors, share: float, rng: torch.Generator) -> Tensors:
+        if self.where == "client":
+            return mean
+        std = share * self._std(torch.tensor([self._longest])).item()  # ς/K where weights are equal
+        self._longest = 0.0
+        return {
+            n: t + std * (_system_normal(t.shape) if self.crypto else _seeded_normal(t, rng)).to(t)
+            for n, t in mean.items()
+        }
+
+    def _std(self, sensitivity: Tensor) -> Tensor:
+        """ς for each client (K,), in units of the update."""
+        if self.mode == "dynamic" and self.keep == "scale":
+            return self.sigma * sensitivity
+        return torch.full_like(sensitivity, self.sigma * self.clip)
+
+    def _normal(self, like: Tensor, ctx: Context) -> Tensor:
+        return _system_normal(like.shape).to(like) if self.crypto else ctx.normal(like)
+
+    def _remember(self, sensitivity: Tensor, ctx: Context, tensors: int) -> None:
+        for c in ctx.who:
+            self._joined[c] = self._joined.get(c, 0) + 1
+        self._tensors = tensors
+        self._longest = max(self._longest, sensitivity.max().item())
+        scale = self.sigma
+        if self.mode == "dynamic" and self.keep == "variance":
+            scale *= self.clip / max(sensitivity.max().item(), 1e-30)
+        self._scales[ctx.round] = min(scale, self._scales.get(ctx.round, math.inf))
+
+    def epsilon(
+        self, rounds: int, rate: float, delta_dp: float = 1e-5, sampling: str = "poisson"
+    ) -> float | None:
+        """What holds for one client's whole data, or None: dynamic noise follows private data.
+
+        Noise on each upload is against the server, which sees who took part: sampling hides nobody.
+        The client that joined most often counts, and its data may be replaced, which moves an
+        upload by up to 2C (√L times that where L tensors are clipped one by one). Noise on the mean
+        is against those who see only models; there sampling counts.
+        """
+        if self.mode == "dynamic" or not self.sigma:
+            return None
+        scale = self.sigma / math.sqrt(self._tensors)
+        if self.where == "client":
+            joined = max(self._joined.values(), default=rounds)
+            return privacy.analytic_gaussian_epsilon(scale / 2 / math.sqrt(joined), delta_dp)
+        scale = scale if sampling == "poisson" else scale / 2  # a client is replaced, not left out
+        return privacy.epsilon(scale, rate, rounds, delta_dp, sampling=sampling)
+
+    def paper_epsilon(self, rounds: int, rate: float, delta_dp: float = 1e-5) -> float:
+        """ε as the paper counts it (Table III, IV and V): Rényi DP, Poisson sampling at ``rate``.
+
+        One Gaussian release a round with multiplier σ, or with the σ_dyn of that round: the
+        smallest among its clients, as they were in the run so far.
+        """
+        if not self._scales or set(self._scales.values()) == {self.sigma}:
+            return privacy.epsilon(self.sigma, rate, rounds, delta_dp)
+        if len(self._scales) != rounds:
+            raise PrivflError(f"σ_dyn is known for {len(self._scales)} rounds, not for {rounds}")
+        return privacy.epsilon([*self._scales.values()], rate, delta_dp=delta_dp)
+
+    def secrets(self) -> dict[str, object]:
+        """C, and ς where it does not depend on the data; no noise lies on an upload to a server."""
+        known: dict[str, object] = {"clip": self.clip, "per": self.per}
+        if self.where == "client" and (self.mode, self.keep) != ("dynamic", "scale"):
+            known["noise_std"] = self.sigma * self.clip
+        return known
+
+    def state(self) -> dict:
+        return {
+            "scales": dict(self._scales),
+            "joined": dict(self._joined),
+            "tensors": self._tensors,
+        }
+
+    def restore(self, state: dict) -> None:
+        self._scales, self._joined = dict(state["scales"]), dict(state["joined"])
+        self._tensors = state["tensors"]
+
+
+def perturbation(raw: Tensors, sent: Tensors) -> Tensor:
+    """‖∇f − (∇f)*‖₂ of each client (K,): the middle of Eq. 5, the numerator of Eq. 6, Fig. 2."""
+    return length({n: t - sent[n] for n, t in raw.items()})
+
+
+def select(
+    grid: Sequence[Mapping[str, Any]], leakage: float = 0.0, floor: float = 0.0
+) -> Mapping[str, Any]:
+    """ModelCloak's choice (Eq. 5, §IV): the best accuracy among settings that do not leak.
+
+    ``grid``: cells with "sigma", "clip", "accuracy" and "success" (of the attack). A cell leaks
+    where its success is over ``leakage``: too little noise, the left side of Eq. 5. ``floor`` is
+    the accuracy below which there is too much, the right side. Of equal accuracies the larger σ
+    is taken, which costs less ε for the same σC; then the smaller C.
+    """
+    safe = [cell for cell in grid if cell["success"] <= leakage]
+    if not safe:
+        least = min((cell["success"] for cell in grid), default=math.nan)
+        raise PrivflError(
+            f"no setting has an attack success of {leakage:g} or less (lowest: {least:g}); "
+            "add settings with more noise, or allow more leakage"
+        )
+    best = max(safe, key=lambda cell: (cell["accuracy"], cell["sigma"], -cell["clip"]))
+    if best["accuracy"] < floor:
+        raise PrivflError(
+            f"no setting without leakage has an accuracy of {floor:g} or more "
+            f"(highest: {best['accuracy']:g}); Eq. 5 has no solution in this grid"
+        )
+    return best
+
+
+def _seeded_normal(like: Tensor, rng: torch.Generator) -> Tensor:
+    return torch.randn(like.shape, generator=rng)
+
+
+def _system_normal(shape: torch.Size) -> Tensor:
+    """Standard normal numbers from the operating system's generator, by the inverse of Φ.
+
+    Each uniform number has 53 random bits and lies at the middle of its step, so it is never 0 or
+    1. Floating-point noise of any kind has gaps through which the clean value may be told (Mironov
+    2012): a deployment that must exclude that needs discrete noise.
+    """
+    count = math.prod(shape)
+    bits = np.frombuffer(secrets.token_bytes(8 * count), np.uint64) >> np.uint64(11)
+    return torch.from_numpy(ndtri((bits + 0.5) / 2.0**53)).view(shape)
