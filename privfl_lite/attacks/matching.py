@@ -36,7 +36,9 @@ class Matching:
     For an attacker who knows the defense: ``drop`` names tensors to leave out (by the beginning of
     their names), ``nonzero`` compares only entries that are not zero in the upload, so that pruned
     ones do not mislead, ``per_tensor`` gives every tensor the same weight (the mean of the tensors'
-    own distances), and ``start`` is an image (C, H, W) to begin from instead of noise.
+    own distances), and ``start`` is what to begin from instead of noise: an image (C, H, W), a
+    batch an upload (U, B, C, H, W), or "patterned": a random patch of half the side, laid out 2×2
+    (Wei et al. 2020, ModelCloak's attack).
     """
 
     distance: str = "l2"
@@ -51,7 +53,7 @@ class Matching:
     drop: tuple[str, ...] = ()
     nonzero: bool = False
     per_tensor: bool = False
-    start: Tensor | None = None
+    start: Tensor | str | None = None
 
     def __post_init__(self) -> None:
         choose("distance", self.distance, ("l2", "cosine", "likelihood"))
@@ -61,6 +63,8 @@ class Matching:
             raise PrivflError(
                 f"steps and restarts must be at least 1; got {self.steps} and {self.restarts}"
             )
+        if isinstance(self.start, str):
+            choose("start", self.start, ("patterned",))
         if self.box and self.optimizer == "lbfgs":
             raise PrivflError("box=True needs optimizer='adam'; L-BFGS here has no box")
 
@@ -125,8 +129,11 @@ class Matching:
         for p in range(problems):
             rng = generator(seed, p)
             image, label = draw(shape, generator=rng), torch.randn(logits, generator=rng)
-            if self.start is not None:
-                image = self.start.cpu() + 0.01 * image
+            if isinstance(self.start, Tensor):
+                given = self.start[p // self.restarts] if self.start.dim() == 5 else self.start
+                image = given.cpu() + 0.01 * image
+            elif self.start is not None:
+                image = patterned(shape, rng)
             rows.append(torch.cat([image.flatten(), label]))
         return torch.stack(rows)
 
@@ -162,6 +169,13 @@ class Matching:
             return scale / len(groups) * sum(distance(kind, a, b, names) for names in groups)
 
         return cost
+
+
+def patterned(shape: Sequence[int], rng: torch.Generator) -> Tensor:
+    """A start of this shape (…, H, W): a patch of half the side, U[0, 1], laid out 2×2."""
+    *rest, h, w = shape
+    patch = torch.rand(*rest, -(-h // 2), -(-w // 2), generator=rng)
+    return patch.repeat(*[1] * len(rest), 2, 2)[..., :h, :w]
 
 
 def distance(kind: str, a: Tensors, b: Tensors, names: Iterable[str]) -> Tensor:

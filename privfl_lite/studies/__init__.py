@@ -1,39 +1,29 @@
 """Studies: the experiments behind the book's tables, resumable, stored with their settings."""
 
-from . import (
-    attack_table,
-    baselines,
-    cutting,
-    failure_gallery,
-    first_look,
-    generative_priors,
-    generator,
-    hiding,
-    imprint_bins,
-    measuring_leakage,
-    membership,
-    modelcloak_epsilon,
-    noise,
-    precode,
-)
+from importlib import import_module
+
 from .base import RESULTS, Study
 
-_ALL = (
-    attack_table,
-    baselines,
-    cutting,
-    failure_gallery,
-    first_look,
-    generative_priors,
-    generator,
-    hiding,
-    imprint_bins,
-    measuring_leakage,
-    membership,
-    modelcloak_epsilon,
-    noise,
-    precode,
+MODULES = (
+    "attack_table",
+    "baselines",
+    "cutting",
+    "failure_gallery",
+    "first_look",
+    "generative_priors",
+    "generator",
+    "hiding",
+    "imprint_bins",
+    "measuring_leakage",
+    "membership",
+    "modelcloak_attack",
+    "modelcloak_dynamic",
+    "modelcloak_epsilon",
+    "modelcloak_training",
+    "noise",
+    "precode",
 )
-STUDIES: dict[str, Study] = {m.STUDY.name: m.STUDY for m in _ALL}
+_ALL = [import_module(f".{name}", __name__).STUDY for name in MODULES]
+STUDIES: dict[str, Study] = {study.name: study for study in _ALL}
 
 __all__ = ["RESULTS", "STUDIES", "Study"]

@@ -1,0 +1,132 @@
+"""ModelCloak, accuracy side of Tables I and II: FedAvg of its two-convolution net under its noise.
+
+The noise is that of the paper's K = 100 clients a round, whatever number is trained here: with k of
+them, σk/K at the server and σ√(k/K) on each upload give the mean the very noise that it has with K.
+What the cut changes is the signal: shorter local training, fewer rounds, clients drawn evenly over
+the classes. "where" is the place of the noise: at the server (released code), or on each upload
+(the paper's text). Clipping is by layer, as released.
+"""
+
+from __future__ import annotations
+
+import math
+
+from .. import models
+from ..client import Plan
+from ..data import load
+from ..defenses import Defense, ModelCloak
+from ..federated import FedAvg
+from ..metrics import wilson
+from .base import Study
+from .modelcloak_attack import CLIPS, SIGMAS
+
+PEOPLE = 100  # clients a round in the paper
+UPLOAD_SETTINGS = [[1, 0.5], [1, 2], [2, 3], [3, 2], [5, 2], [6, 4]]
+
+
+def _settings(profile: str) -> dict:
+    large = profile == "gpu"
+    names = ("mnist-full", "cifar10", "faces")
+    small = {
+        "clients": {"mnist-full": 100, "cifar10": 100, "faces": 4},
+        "per_round": {"mnist-full": 4, "cifar10": 4, "faces": 4},
+        "per_client": {"mnist-full": 250, "cifar10": 250, "faces": 40},
+        "batch": {"mnist-full": 5, "cifar10": 5, "faces": 4},
+        "rounds": {"mnist-full": 30, "cifar10": 30, "faces": 30},
+        "how": "iid",
+    }
+    paper = {
+        "clients": dict.fromkeys(names, 1000),
+        "per_round": dict.fromkeys(names, PEOPLE),
+        "per_client": {"mnist-full": 60, "cifar10": 50, "faces": None},  # disjoint parts: as many
+        "batch": {"mnist-full": 5, "cifar10": 4, "faces": 3},
+        "rounds": {"mnist-full": 100, "cifar10": 100, "faces": 60},
+        "how": "shards",
+    }
+    return {
+        "sources": {name: load(name).source for name in names},
+        "model": "cloak",
+        **(paper if large else small),
+        "epochs": {"mnist-full": 8 if large else 1, "cifar10": 8 if large else 1, "faces": 1},
+        "eta": {"mnist-full": 0.1, "cifar10": 0.1, "faces": 0.05},
+        "noise_of": PEOPLE,
+        "test": 10_000 if large else 2000,
+        "seeds": [0, 1, 2],
+        "grid_seed": 0,
+    }
+
+
+def _cells(settings: dict) -> list[dict]:
+    cells = []
+    for data in settings["sources"]:
+        cells += [{"data": data, "where": "no noise", "seed": s} for s in settings["seeds"]]
+        for where, pairs in (
+            ("server", [[s, c] for s in SIGMAS for c in CLIPS]),
+            ("client", UPLOAD_SETTINGS),
+        ):
+            cells += [
+                {"data": data, "where": where, "sigma": s, "clip": c, "seed": settings["grid_seed"]}
+                for s, c in pairs
+            ]
+    return cells
+
+
+def cloak(settings: dict, data: str, where: str, sigma: float, clip: float, **more: str):
+    """ModelCloak by layer whose noise on the mean is that of ``noise_of`` clients a round."""
+    share = settings["per_round"][data] / settings["noise_of"]
+    scaled = sigma * (share if where == "server" else math.sqrt(share))
+    return ModelCloak(clip, scaled, where=where, per="layer", **more)
+
+
+def train(settings: dict, data: str, defense: Defense, seed: int) -> FedAvg:
+    """One run to its end."""
+    source, n = load(data), settings["clients"][data]
+    run = FedAvg(
+        models.build("cloak", source, seed=seed),
+        source.clients(n, settings["how"], settings["per_client"][data], seed=seed),
+        settings["rounds"][data],
+        Plan(
+            eta=settings["eta"][data],
+            batch_size=settings["batch"][data],
+            epochs=settings["epochs"][data],
+        ),
+        test=(source.x_test[: settings["test"]], source.y_test[: settings["test"]]),
+        per_round=settings["per_round"][data],
+        defense=defense,
+        seed=seed,
+        show=False,
+    )
+    for _ in run:
+        pass
+    return run
+
+
+def _compute(settings: dict, cell: dict) -> dict:
+    data, where = cell["data"], cell["where"]
+    defense = Defense()
+    if where != "no noise":
+        defense = cloak(settings, data, where, cell["sigma"], cell["clip"])
+    run = train(settings, data, defense, cell["seed"])
+    return summary(run)
+
+
+def summary(run: FedAvg) -> dict:
+    """Accuracy at the end, with its interval over test images, and over the rounds."""
+    curve = [round(r.accuracy, 4) for r in run.history]
+    n = len(run.test[0])
+    low, high = wilson(round(curve[-1] * n), n)
+    return {
+        "accuracy": curve[-1],
+        "interval": [round(low, 4), round(high, 4)],
+        "curve": curve,
+        "norms": [round(sum(r.norms) / len(r.norms), 4) for r in run.history],
+    }
+
+
+STUDY = Study(
+    name="modelcloak-training",
+    about="accuracy side of ModelCloak's Table II: noise at the server, and on each upload",
+    settings=_settings,
+    cells=_cells,
+    compute=_compute,
+)
