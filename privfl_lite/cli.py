@@ -7,180 +7,18 @@ standard error. Bad input: one sentence and exit code 2. Ctrl-C: what is done by
 from __future__ import annotations
 
 import argparse
-import inspect
 import json
 import math
-import platform
-import shutil
 import sys
-import time
 from importlib.metadata import version
-from itertools import product
 from pathlib import Path
-from statistics import median
 
 import torch
 
-from . import assets, attacks, data, defenses, models, privacy
-from .client import Plan
-from .federated import FedAvg
-from .runtime import PrivflError, choose, device, torchvision
+from . import assets, attacks, commands, data, models
+from .runtime import PrivflError
 from .studies import STUDIES
 from .studies.base import PROFILES
-from .studies.judge import judge
-from .wire import share
-
-
-def attack(args: argparse.Namespace) -> dict:
-    """Attack the uploads of clients who hold ``--images`` images, and score what comes out."""
-    choose("attack", args.attack, attacks.ATTACKS)
-    images = data.load(args.dataset)
-    result, picture = _attack_once(args, args.attack, args.defense, images)
-    if args.png:
-        from .teach.figures import leak_picture, style
-
-        style()
-        psnr = [row["psnr"] for row in result["per_image"]]
-        leak_picture(*picture, psnr).savefig(args.png, bbox_inches="tight")
-    rows = result["per_image"]
-    psnr = [row["psnr"] for row in rows]
-    right = sum(row["label_true"] == row["label_found"] for row in rows)
-    print(f"{args.attack} against {args.defense}: {args.model} on {args.dataset} ({images.source})")
-    print(f"  PSNR    median {median(psnr):.1f} dB, from {min(psnr):.1f} to {max(psnr):.1f}")
-    print(f"  SSIM    mean {result['mean']['ssim']:.3f}")
-    print(f"  labels  {right} of {len(rows)} right")
-    print(f"  time    {result['seconds']:.1f} s")
-    return {**_settings(args, images), **result}
-
-
-def _attack_once(args: argparse.Namespace, name: str, defense: str, images: data.Dataset) -> tuple:
-    model = models.build(args.model, images, seed=args.seed)
-    x, y = images.sample(args.images, seed=args.seed)
-    kind = attacks.ATTACKS[name]
-    takes = {n for n, p in inspect.signature(kind).parameters.items() if p.annotation == "int"}
-    given = {"steps": args.steps, "restarts": args.restarts}
-    given = {k: v for k, v in given.items() if v is not None and k in takes}
-    quiet = {"show": False} if args.quiet and "show" in inspect.signature(kind).parameters else {}
-    tool = kind(**given, **quiet)
-    began = time.perf_counter()
-    protection = defenses.build(defense)
-    upload = share(model, x, y, protection, args.knows, each=args.batch, seed=args.seed)
-    found = tool.run(upload, seed=args.seed)
-    seconds = round(time.perf_counter() - began, 2)
-    shown, scores = judge(found, x, y, args.batch)
-    spent = {"evaluations": found.evaluations, "failed_starts": found.failed, "seconds": seconds}
-    return {**scores, **spent}, (x[:: args.batch], upload, shown[:: args.batch])
-
-
-def compare(args: argparse.Namespace) -> dict:
-    """Every defense, at its default setting, against every attack."""
-    images = data.load(args.dataset)
-    table = []
-    try:
-        for defense, name in product(defenses.DEFENSES, attacks.ATTACKS):
-            row = {"defense": defense, "attack": name}
-            try:
-                result, _ = _attack_once(args, name, defense, images)
-            except PrivflError as error:
-                table.append({**row, "does_not_apply": str(error)})
-                print(f"{defense:14} {name:12} does not apply: {error}")
-                continue
-            psnr = median(image["psnr"] for image in result["per_image"])
-            table.append({**row, "psnr_median": psnr, **result})
-            print(f"{defense:14} {name:12} {psnr:6.1f} dB  SSIM {result['mean']['ssim']:.3f}")
-    except KeyboardInterrupt:
-        print("stopped; the rows above are kept", file=sys.stderr)
-    return {**_settings(args, images), "table": table}
-
-
-def train(args: argparse.Namespace) -> dict:
-    """Federated averaging on held-out test accuracy."""
-    images = data.load(args.dataset)
-    clients = images.clients(args.clients, args.split, alpha=args.alpha, seed=args.seed)
-    run = FedAvg(
-        models.build(args.model, images, seed=args.seed),
-        clients,
-        args.rounds,
-        Plan(args.eta, args.epochs, args.steps, args.batch_size, args.momentum),
-        test=(images.x_test, images.y_test),
-        per_round=args.per_round,
-        sampling=args.sampling,
-        share=args.share,
-        defense=defenses.build(args.defense),
-        checkpoint=args.checkpoint,
-        seed=args.seed,
-        show=not args.quiet,
-    )
-    began, interrupted = time.perf_counter(), False
-    try:
-        for report in run:
-            spent = "" if report.epsilon is None else f"  ε {report.epsilon:.3f}"
-            print(f"round {report.round:3}  accuracy {report.accuracy:.4f}{spent}")
-    except KeyboardInterrupt:
-        interrupted = True
-        print(f"stopped after {len(run.history)} rounds", file=sys.stderr)
-    return {
-        **_settings(args, images),
-        "accuracy": [r.accuracy for r in run.history],
-        "loss": [r.loss for r in run.history],
-        "epsilon": run.history[-1].epsilon if run.history else None,
-        "interrupted": interrupted,
-        "seconds": round(time.perf_counter() - began, 2),
-    }
-
-
-def epsilon(args: argparse.Namespace) -> dict:
-    """Privacy spent by noise of multiplier σ over the rounds."""
-    asked = (args.sigma, args.rate, args.rounds, args.delta)
-    eps = privacy.epsilon(*asked, accountant=args.accountant, sampling=args.sampling)
-    print(f"ε = {eps:.3f} at δ = {args.delta:g}")
-    return {"settings": _plain(args), "epsilon": eps}
-
-
-def study(args: argparse.Namespace) -> dict | None:
-    """List the studies, run one, or show the stored result of one."""
-    if args.action == "list":
-        for name, item in STUDIES.items():
-            print(f"{name:24} {item.about}")
-        return {"studies": list(STUDIES)}
-    item = STUDIES[choose("study", args.name or "", STUDIES)]
-    result = item.run(args.profile, show=not args.quiet) if args.action == "run" else item.show()
-    print(json.dumps(result, indent=1, ensure_ascii=False))
-    return result
-
-
-def fetch(args: argparse.Namespace) -> dict:
-    """Fetch data or weights into the cache, with a hash check."""
-    path = assets.fetch(choose("asset", args.asset, assets.ASSETS))
-    print(f"{args.asset} is ready in {path}")
-    return {"asset": args.asset}
-
-
-def doctor(args: argparse.Namespace) -> dict:
-    """What works here, and what would have to be fetched or installed."""
-    torchvision()
-    facts = {
-        "python": platform.python_version(),
-        **{p: version(p) for p in ("torch", "torchvision", "opacus", "jupyter-book")},
-        "device": str(device()),
-        "mnist": data.load("mnist").source,
-        **{f"asset {name}": state for name, state in assets.status().items()},
-        "npm": "found" if shutil.which("npm") else "not found: some data sets need it",
-        "chromium": "found" if shutil.which("chromium") else "not found: browser tests are skipped",
-    }
-    for name, fact in facts.items():
-        print(f"{name:16} {fact}")
-    return facts
-
-
-def _plain(args: argparse.Namespace) -> dict:
-    hidden = ("run", "json", "png", "quiet", "threads")
-    return {k: v for k, v in vars(args).items() if k not in hidden}
-
-
-def _settings(args: argparse.Namespace, images: data.Dataset) -> dict:
-    versions = {p: version(p) for p in ("privfl_lite", "torch")}
-    return {"settings": {**_plain(args), "source": images.source, "versions": versions}}
 
 
 def _write_json(path: str, result: dict) -> None:
@@ -223,10 +61,10 @@ def parser() -> argparse.ArgumentParser:
     """All commands and their options."""
     top = _Parser(prog="privfl", description="Gradient leakage in federated learning, hands on.")
     top.add_argument("--version", action="version", version=version("privfl_lite"))
-    commands = top.add_subparsers(required=True, metavar="COMMAND", parser_class=_Parser)
+    places = top.add_subparsers(required=True, metavar="COMMAND", parser_class=_Parser)
 
     def command(function, *options) -> argparse.ArgumentParser:
-        p = commands.add_parser(function.__name__, help=function.__doc__.split("\n")[0])
+        p = places.add_parser(function.__name__, help=function.__doc__.split("\n")[0])
         p.set_defaults(run=function)
         for name, kind, default, text in options:
             p.add_argument(name, type=kind, default=default, help=f"{text} (default: {default})")
@@ -239,6 +77,7 @@ def parser() -> argparse.ArgumentParser:
         ("--dataset", str, "mnist", f"one of: {', '.join(data.NAMES)}"),
         ("--seed", int, 0, "of everything that is random"),
     ]
+    defense = ("--defense", str, "none", "name:key=value,… joined with +")
     target = [
         *common,
         ("--model", str, "lenet", f"one of: {', '.join(models.MODELS)}"),
@@ -247,15 +86,15 @@ def parser() -> argparse.ArgumentParser:
         ("--steps", _positive, None, "evaluations of the gradient a start"),
         ("--restarts", _positive, None, "starts for each upload"),
     ]
-    p = command(attack, ("--defense", str, "none", "name:key=value,… joined with +"), *target)
+    p = command(commands.attack, defense, *target)
     p.add_argument("attack", help=f"one of: {', '.join(attacks.ATTACKS)}")
     p.add_argument("--knows", nargs="*", default=[], help="facts granted to the attacker")
     p.add_argument("--png", metavar="FILE", help="draw truth, upload and reconstruction")
-    command(compare, *target).set_defaults(knows=[])
+    command(commands.compare, *target).set_defaults(knows=[])
     p = command(
-        train,
+        commands.train,
         *common,
-        ("--defense", str, "none", "name:key=value,… joined with +"),
+        defense,
         ("--model", str, "lenet5", f"one of: {', '.join(models.MODELS)}"),
         ("--clients", _positive, 10, "how many"),
         ("--per-round", _positive, None, "clients in a round; all by default"),
@@ -272,7 +111,7 @@ def parser() -> argparse.ArgumentParser:
     )
     p.add_argument("--checkpoint", metavar="FILE", help="go on from here after an interruption")
     command(
-        epsilon,
+        commands.epsilon,
         ("--sigma", float, 5.0, "noise multiplier"),
         ("--rate", float, 0.1, "share of clients in a round"),
         ("--rounds", _positive, 100, "how many"),
@@ -280,11 +119,11 @@ def parser() -> argparse.ArgumentParser:
         ("--accountant", str, "rdp", "rdp or prv"),
         ("--sampling", str, "poisson", "poisson or fixed"),
     )
-    p = command(study, ("--profile", str, "cpu", f"one of: {', '.join(PROFILES)}"))
+    p = command(commands.study, ("--profile", str, "cpu", f"one of: {', '.join(PROFILES)}"))
     p.add_argument("action", choices=("list", "run", "show"))
     p.add_argument("name", nargs="?", help=f"one of: {', '.join(STUDIES)}")
-    command(fetch).add_argument("asset", help=f"one of: {', '.join(assets.ASSETS)}")
-    command(doctor)
+    command(commands.fetch).add_argument("asset", help=f"one of: {', '.join(assets.ASSETS)}")
+    command(commands.doctor)
     return top
 
 

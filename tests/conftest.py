@@ -8,9 +8,13 @@ os.environ.setdefault("PRIVFL_OFFLINE", "1")  # notebooks inherit it: no test ma
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("MKL_NUM_THREADS", "1")
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from browser import open_browser
+
+import privfl_lite as pf
 
 torch.set_num_threads(1)
 
@@ -38,6 +42,30 @@ def seed() -> int:
     """A fixed seed, also set as torch's global one."""
     torch.manual_seed(0)
     return 0
+
+
+@pytest.fixture(scope="session")
+def digits() -> pf.data.Dataset:
+    """MNIST at 14 × 14 pixels."""
+    return pf.load("mnist", size=14)
+
+
+@pytest.fixture(scope="session")
+def batch(digits: pf.data.Dataset) -> tuple[torch.Tensor, torch.Tensor]:
+    """Ten of those digits and their labels."""
+    return digits.sample(10, seed=1)
+
+
+@pytest.fixture
+def expect(capsys: pytest.CaptureFixture) -> Callable[[Callable, Callable, str], None]:
+    """expect(check, answer, says): a check says this of an answer, "Right" or a hint."""
+
+    def told(check: Callable, answer: Callable, says: str) -> None:
+        passed, said = check(answer), capsys.readouterr().out
+        assert passed is (says == "Right")
+        assert said.startswith("Right." if passed else "Not yet") and says in said, said
+
+    return told
 
 
 @pytest.fixture(scope="module")

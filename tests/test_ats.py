@@ -12,7 +12,7 @@ from PIL import Image, ImageEnhance, ImageOps
 from torch.nn.functional import cross_entropy
 
 from privfl_lite import FedAvg, PrivflError, defenses, models, share
-from privfl_lite.defenses import ATS, DPGaussian, Prune, ats
+from privfl_lite.defenses import ATS, DPGaussian, Prune, ats, ats_search
 from privfl_lite.runtime import generator
 
 
@@ -200,7 +200,7 @@ def test_privacy_score_equals_its_definition(setting):
             pairs = zip(fake, true, strict=True)
             curve.append(np.mean([((a * b).sum() / a.norm() / b.norm()).item() for a, b in pairs]))
         areas.append(sum(0.1 * (a + b) for a, b in pairwise(curve)))
-    got = ats.privacy_score(net, x, y, "47-1", points=6, seed=3)
+    got = ats_search.privacy_score(net, x, y, "47-1", points=6, seed=3)
     assert got == pytest.approx(np.mean(areas), abs=1e-5)
     assert curve[-1] == pytest.approx(1) and got < 1
 
@@ -211,21 +211,21 @@ def test_accuracy_score_equals_its_definition(setting):
     rows = torch.func.vmap(torch.func.grad(lambda i: net(i[None]).sum()))(moved)
     v = np.linalg.eigvals(np.corrcoef(rows.detach().flatten(1).double().numpy())).real + 1e-5
     want = -np.sum(np.log(v) + 1 / v)
-    assert ats.accuracy_score(net, x, "47") == pytest.approx(want, rel=1e-3)
+    assert ats_search.accuracy_score(net, x, "47") == pytest.approx(want, rel=1e-3)
     same = x[:1].expand(4, -1, -1, -1)  # images that look alike to the network score worst
-    assert ats.accuracy_score(net, same, "47") < ats.accuracy_score(net, x[:4], "47")
+    assert ats_search.accuracy_score(net, same, "47") < ats_search.accuracy_score(net, x[:4], "47")
 
 
 def test_search_is_seeded_sorted_and_keeps_to_the_floor(setting):
     net, x, y = setting
-    found = ats.search(net, net, x, y, candidates=5, points=4, seed=1)
-    assert found == ats.search(net, net, x, y, candidates=5, points=4, seed=1)
+    found = ats_search.search(net, net, x, y, candidates=5, points=4, seed=1)
+    assert found == ats_search.search(net, net, x, y, candidates=5, points=4, seed=1)
     assert len(found) == 5 and found == sorted(found, key=lambda c: c.privacy)
     assert all(1 <= len(ats.parse(c.policy)[0]) <= 3 for c in found)
     best = found[0]
-    assert best.privacy == ats.privacy_score(net, x, y, best.policy, points=4, seed=1)
+    assert best.privacy == ats_search.privacy_score(net, x, y, best.policy, points=4, seed=1)
     floor = sorted(c.accuracy for c in found)[2]
-    kept = ats.search(net, net, x, y, candidates=5, floor=floor, points=4, seed=1)
+    kept = ats_search.search(net, net, x, y, candidates=5, floor=floor, points=4, seed=1)
     assert kept == [c for c in found if c.accuracy >= floor] and len(kept) == 3
     ATS("+".join(c.policy for c in kept))
 
@@ -243,7 +243,10 @@ def test_names_on_the_command_line():
         (lambda: ATS(""), "is not of the form"),
         (lambda: ATS("a-b"), "policy 'a-b' is not of the form"),
         (lambda: ATS().data(torch.rand(1, 2, 8, 8), torch.zeros(1), generator(0)), "1 or 3 chan"),
-        (lambda: ats.privacy_score(None, None, None, "3", points=1), "points must be at least 2"),
+        (
+            lambda: ats_search.privacy_score(None, None, None, "3", points=1),
+            "points must be at least 2",
+        ),
     ],
 )
 def test_bad_settings_get_one_sentence(call, says):

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import torch
 
-import privfl_lite as pf
 from privfl_lite import attacks, models, share
 from privfl_lite.defenses import ATS
 from privfl_lite.defenses.mixing import flip, mix
@@ -18,16 +17,6 @@ from privfl_lite.runtime import generator
 from privfl_lite.studies import STUDIES
 from privfl_lite.studies.hiding import decoders, encode
 from privfl_lite.teach import checks_hiding
-
-
-@pytest.fixture(scope="module")
-def digits():
-    return pf.load("mnist", size=14)
-
-
-@pytest.fixture(scope="module")
-def batch(digits):
-    return digits.sample(10, seed=1)
 
 
 @pytest.fixture(scope="module")
@@ -251,17 +240,16 @@ WRONG = [
 
 
 @pytest.mark.parametrize("name", RIGHT)
-def test_checks_accept_right_answers_and_refuse_stubs(name, capsys):
+def test_checks_accept_right_answers_and_refuse_stubs(name, expect):
     check = getattr(checks_hiding, f"check_{name}")
-    assert check(RIGHT[name]) and "Right." in capsys.readouterr().out
-    assert not check(lambda *_: ...) and "replace the dots" in capsys.readouterr().out
-    assert not check(lambda *_: 1.0) and "return a tensor" in capsys.readouterr().out
+    expect(check, RIGHT[name], "Right")
+    expect(check, lambda *_: ..., "replace the dots")
+    expect(check, lambda *_: 1.0, "return a tensor")
 
 
 @pytest.mark.parametrize(("name", "answer", "hint"), WRONG)
-def test_checks_say_what_is_wrong(name, answer, hint, capsys):
-    assert not getattr(checks_hiding, f"check_{name}")(answer)
-    assert hint in capsys.readouterr().out
+def test_checks_say_what_is_wrong(name, answer, hint, expect):
+    expect(getattr(checks_hiding, f"check_{name}"), answer, hint)
 
 
 # The study: what the chapter says about it

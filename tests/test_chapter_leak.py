@@ -723,17 +723,14 @@ WRONG = [
 
 
 @pytest.mark.parametrize("name", CHECKS)
-def test_check_accepts_the_right_answer(name: str, capsys: pytest.CaptureFixture):
+def test_check_accepts_the_right_answer(name: str, expect):
     torch.set_default_dtype(torch.float32)  # as in a notebook
     check = getattr(checks_leak, f"check_{name}")
-    assert check(CHECKS[name])
-    assert capsys.readouterr().out.startswith("Right.")
-    assert not check(lambda *_: ...)
-    assert "replace the dots" in capsys.readouterr().out
+    expect(check, CHECKS[name], "Right")
+    expect(check, lambda *_: ..., "replace the dots")
 
 
 @pytest.mark.parametrize(("name", "answer", "word"), WRONG, ids=[f"{w[0]}: {w[2]}" for w in WRONG])
-def test_check_tells_what_is_wrong(name: str, answer, word: str, capsys: pytest.CaptureFixture):
+def test_check_tells_what_is_wrong(name: str, answer, word: str, expect):
     torch.set_default_dtype(torch.float32)
-    assert not getattr(checks_leak, f"check_{name}")(answer)
-    assert word in capsys.readouterr().out
+    expect(getattr(checks_leak, f"check_{name}"), answer, word)

@@ -20,6 +20,7 @@ import privfl_lite as pf
 from privfl_lite.attacks.engine import adam, lbfgs
 from privfl_lite.attacks.matching import GS, IDLG, Matching, distance, total_variation
 from privfl_lite.studies import STUDIES, failure_gallery
+from privfl_lite.studies.pictures import unpack
 from privfl_lite.teach import checks_matching
 
 SEEDS = range(4)
@@ -359,7 +360,7 @@ def test_gallery_pictures_are_of_the_images_that_were_scored(gallery: dict):
         cell = cell_of(gallery, cause, level)
         x, _, _ = failure_gallery.private(settings, cell, settings["seeds"][0])
         for text, true, psnr in zip(cell["pictures"], x, cell["psnr"], strict=False):
-            again = pf.metrics.psnr(failure_gallery.unpicture(text)[None], true[None]).item()
+            again = pf.metrics.psnr(unpack(text)[None], true[None]).item()
             assert again > min(psnr, 30) - 2 and (
                 psnr > 25 or again == pytest.approx(psnr, abs=1.5)
             )
@@ -510,15 +511,12 @@ WRONG = [
 
 
 @pytest.mark.parametrize("name", CHECKS)
-def test_check_accepts_the_right_answer(name: str, capsys: pytest.CaptureFixture):
+def test_check_accepts_the_right_answer(name: str, expect):
     check = getattr(checks_matching, f"check_{name}")
-    assert check(CHECKS[name])
-    assert capsys.readouterr().out.startswith("Right.")
-    assert not check(lambda *_: ...)
-    assert "replace the dots" in capsys.readouterr().out
+    expect(check, CHECKS[name], "Right")
+    expect(check, lambda *_: ..., "replace the dots")
 
 
 @pytest.mark.parametrize(("name", "answer", "word"), WRONG, ids=[f"{w[0]}: {w[2]}" for w in WRONG])
-def test_check_tells_what_is_wrong(name: str, answer, word: str, capsys: pytest.CaptureFixture):
-    assert not getattr(checks_matching, f"check_{name}")(answer)
-    assert word in capsys.readouterr().out
+def test_check_tells_what_is_wrong(name: str, answer, word: str, expect):
+    expect(getattr(checks_matching, f"check_{name}"), answer, word)

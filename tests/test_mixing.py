@@ -14,16 +14,6 @@ from privfl_lite.metrics import auc, psnr
 from privfl_lite.runtime import generator
 
 
-@pytest.fixture(scope="module")
-def digits():
-    return pf.load("mnist", size=14)
-
-
-@pytest.fixture(scope="module")
-def batch(digits):
-    return digits.sample(10, seed=1)
-
-
 def encode(x, y, times: int, k: int = 4, seed: int = 0):
     """``times`` blends of each image by fresh matrices: images, soft labels, M (E, n), all in E."""
     rng = generator(seed)

@@ -12,6 +12,7 @@ from privfl_lite import PrivflError, load
 from privfl_lite.attacks import Reconstruction
 from privfl_lite.studies import RESULTS, STUDIES, Study
 from privfl_lite.studies.judge import judge
+from privfl_lite.studies.pictures import pack, unpack
 
 
 def counting(calls: list[int], stop_at: int | None = None) -> Study:
@@ -101,3 +102,14 @@ def test_judge_matches_images_within_each_upload():
     assert all(row["label_true"] == row["label_found"] for row in scores["per_image"])
     wrong = replace(found, images=x[[2, 3, 0, 1]])  # images of the other upload do not count
     assert judge(wrong, x, y, batch=2)[1]["mean"]["mse"] > 0.01
+
+
+def test_pictures_survive_their_packing():
+    image = torch.rand(1, 28, 24, generator=torch.Generator().manual_seed(0))
+    assert (unpack(pack(image)) - image).abs().max() <= 1 / 30 + 1e-6
+
+
+def test_pictures_stored_in_hexadecimal_are_read_as_well():
+    grays = torch.arange(16).view(1, 4, 4) / 15
+    assert torch.equal(unpack("0123456789abcdef"), grays)
+    assert torch.equal(unpack(pack(grays)), grays)

@@ -158,7 +158,7 @@ ORDER = (
         "client",
         "wire",
     ),
-    *("federated", "attacks", "metrics", "studies", "teach", "cli"),
+    *("federated", "attacks", "metrics", "studies", "teach", "commands", "cli"),
 )
 
 

@@ -21,6 +21,7 @@ from .imprint import Imprint, ImprintReadout
 from .labels import infer_label, infer_labels
 from .linear import ClosedForm, row_quotients
 from .matching import DLG, GS, IDLG, Matching
+from .newton import gauss_newton
 from .recursive import Recursive
 
 ATTACKS = {
@@ -51,6 +52,7 @@ __all__ = [
     "assign_by_known",
     "coefficients_from_labels",
     "conditioning",
+    "gauss_newton",
     "infer_label",
     "infer_labels",
     "instahide_decode",

@@ -25,6 +25,7 @@ from ..runtime import generator
 from ..wire import Upload, share
 from .base import Study
 from .judge import judge
+from .pictures import pack
 
 CAUSES: dict[str, tuple] = {
     "batch size": (1, 2, 4, 8),
@@ -237,17 +238,6 @@ def _psnr(x_hat: Tensor, x: Tensor) -> Tensor:
     return metrics.compare(x_hat, x, match=True)["psnr"]
 
 
-def picture(image: Tensor) -> str:
-    """One gray image (1, H, W) as a string, a hexadecimal digit (0 black, f white) a pixel."""
-    levels = (15 * metrics.as_image(image)).round().int().flatten().tolist()
-    return "".join(f"{v:x}" for v in levels)
-
-
-def unpicture(text: str, shape: tuple[int, int, int] = (1, 28, 28)) -> Tensor:
-    """The image (C, H, W) behind a stored string."""
-    return torch.tensor([int(v, 16) / 15 for v in text]).view(shape)
-
-
 def _compute(settings: dict, cell: dict) -> dict:
     key = cell["cause"], cell["level"]
     return copy.deepcopy(_run(json.dumps(settings), *SAME_RUN.get(key, key)))
@@ -282,7 +272,7 @@ def _run(settings_json: str, cause: str, level: str | int) -> dict:
             for i in range(0, len(y), batch)
         )
         if not out["pictures"]:
-            out["pictures"] = [picture(image) for image in images[: settings["pictures"]]]
+            out["pictures"] = [pack(image) for image in images[: settings["pictures"]]]
         if cause == "steps of training":
             data = load(settings["dataset"])
             right = (net(data.x_test).argmax(1) == data.y_test).float().mean()

@@ -6,14 +6,10 @@ test split, so that the generator of GGL never saw them.
 
 from __future__ import annotations
 
-import base64
-import io
 import time
 from dataclasses import replace
 
-import numpy as np
 import torch
-from PIL import Image
 from torch import Tensor
 
 from .. import metrics, models
@@ -24,6 +20,7 @@ from ..data import Dataset, load
 from ..defenses import Defense, DPGaussian, Prune
 from ..wire import share
 from .base import Study
+from .pictures import pack
 
 NOISE = ("pixels", "pixels-informed", "grnn", "ggl-adam", "ggl-cma")
 PRUNE = ("pixels", "pixels-informed", "ggl-adam")
@@ -95,20 +92,6 @@ def identify(images: Tensor, x: Tensor, data: Dataset) -> tuple[list[int], list[
     near = torch.cdist(flat, data.x_test.flatten(1), compute_mode=exact).argmin(1)
     same = (data.x_test[near] == x).flatten(1).all(1)
     return data.y_train[PUBLIC_FROM:][public.argmin(1)].tolist(), same.tolist()
-
-
-def pack(image: Tensor) -> str:
-    """A gray image (1, H, W) as PNG of 16 grays in base64."""
-    file = io.BytesIO()
-    grays = (15 * metrics.as_image(image)[0]).round().byte() * 17
-    Image.fromarray(grays.cpu().numpy()).save(file, "PNG", optimize=True)
-    return base64.b64encode(file.getvalue()).decode()
-
-
-def unpack(text: str) -> Tensor:
-    """The image (1, H, W) in [0, 1] that ``pack`` wrote."""
-    pixels = np.array(Image.open(io.BytesIO(base64.b64decode(text))).convert("L"))
-    return torch.from_numpy(pixels)[None].float() / 255
 
 
 def private(settings: dict) -> tuple[Dataset, Tensor, Tensor]:

@@ -20,7 +20,7 @@ from ..models import build
 from ..privacy import analytic_gaussian_epsilon
 from ..wire import Upload, share
 from .base import Study
-from .generative_priors import pack
+from .pictures import pack
 
 KNOWN = ("labels", "noise_std", "clip")
 

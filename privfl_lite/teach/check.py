@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import wraps
+from typing import Any
+
+import torch
+from torch import Tensor
+
+TRIALS = 5  # random cases that a check puts to the reader's function
 
 
 class Wrong(Exception):
@@ -35,3 +42,37 @@ def exercise(praise: str) -> Callable[[Callable[..., None]], Callable[..., bool]
         return verdict
 
     return decorate
+
+
+def begun(answer: Any) -> Any:
+    """The answer as it is, or Wrong where the reader's function still returns nothing."""
+    if answer is None or answer is ...:
+        raise Wrong("your function returns nothing yet; replace the dots")
+    return answer
+
+
+def tensor(
+    answer: Any,
+    shape: tuple[int, ...] | None,
+    what: str,
+    nan: str = "does something divide by zero?",
+) -> Tensor:
+    """The answer in double precision, or Wrong: no finite tensor of this shape (None: of any)."""
+    if not torch.is_tensor(begun(answer)):
+        raise Wrong(f"return a tensor for {what}, not a {type(answer).__name__}")
+    if shape is not None and tuple(answer.shape) != shape:
+        raise Wrong(f"{what} has shape {shape}, but yours has shape {tuple(answer.shape)}")
+    if not answer.isfinite().all():
+        raise Wrong(f"there is NaN or infinity in {what}: {nan}")
+    return answer.detach().double()
+
+
+def number(answer: Any, what: str) -> float:
+    """The answer as a float, or Wrong: not a number, or not a finite one."""
+    try:
+        value = float(begun(answer))
+    except (TypeError, ValueError, RuntimeError):  # the last one: a tensor of several numbers
+        raise Wrong(f"{what} is one number, not a {type(answer).__name__}") from None
+    if not math.isfinite(value):
+        raise Wrong(f"{what} came out as {value}")
+    return value

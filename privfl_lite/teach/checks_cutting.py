@@ -9,19 +9,7 @@ from torch import Tensor
 
 from ..defenses.prune import largest
 from ..runtime import generator
-from .check import Wrong, exercise
-
-TRIALS = 5
-
-
-def _tensor(answer: object, shape: tuple[int, ...]) -> Tensor:
-    if answer is None or answer is ...:
-        raise Wrong("your function returns nothing yet; replace the dots")
-    if not torch.is_tensor(answer):
-        raise Wrong(f"return a tensor, not a {type(answer).__name__}")
-    if tuple(answer.shape) != shape:
-        raise Wrong(f"the answer has shape {shape}, but yours has shape {tuple(answer.shape)}")
-    return answer.detach()
+from .check import TRIALS, Wrong, exercise, number, tensor
 
 
 @exercise("Per tensor, by magnitude, and ties stay.")
@@ -31,7 +19,7 @@ def check_prune(prune: Callable[[Tensor, float], Tensor]) -> None:
         t = torch.randn(7, 5, generator=generator(trial))
         ties = torch.randn(4, 4, generator=generator(trial)).sign() * 0.5
         for given, rate in ((t, 0.3 + 0.15 * trial), (ties, 0.5)):
-            found = _tensor(prune(given.clone(), rate), tuple(given.shape))
+            found = tensor(prune(given.clone(), rate), tuple(given.shape), "the answer").to(t)
             keep = largest(given[None], rate)[0]
             if torch.equal(found, given * keep):
                 continue
@@ -58,7 +46,7 @@ def check_masked_distance(masked_distance: Callable[[dict, dict], Tensor]) -> No
         sent = {n: torch.randn(s, generator=rng) for n, s in (("a", (4, 3)), ("b", (5,)))}
         sent = {n: t * largest(t[None], 0.5)[0] for n, t in sent.items()}
         mine = {n: torch.randn(t.shape, generator=rng) for n, t in sent.items()}
-        found = _tensor(masked_distance(dict(mine), dict(sent)), ())
+        found = tensor(masked_distance(dict(mine), dict(sent)), (), "the sum").float()
         parts = {n: (mine[n] - t).square() for n, t in sent.items()}
         want = sum((p * (sent[n] != 0)).sum() for n, p in parts.items())
         if torch.allclose(found, want, rtol=1e-4):
@@ -83,15 +71,11 @@ def check_label_from_mask(label_from_mask: Callable[[Tensor], int]) -> None:
         delta = p - torch.eye(6)[y]
         g = torch.outer(delta, torch.rand(40, generator=rng))
         mask = largest(g[None], 0.8)[0]
-        found = label_from_mask(mask.clone())
-        if found is None or found is ...:
-            raise Wrong("your function returns nothing yet; replace the dots")
-        if torch.is_tensor(found) and found.numel() != 1:
-            raise Wrong(f"one label is asked for; yours has shape {tuple(found.shape)}")
-        if int(found) == y:
+        found = int(number(label_from_mask(mask.clone()), "the label"))
+        if found == y:
             continue
-        if int(found) == int(mask.sum(1).argmin()):
+        if found == int(mask.sum(1).argmin()):
             raise Wrong("you took the row with the fewest entries; the label's row is the largest")
-        if int(found) >= len(mask):
+        if found >= len(mask):
             raise Wrong("that is no class: sum over the features (dim 1), not over the classes")
-        raise Wrong(f"the label is {y}, you found {int(found)}; count the entries sent in each row")
+        raise Wrong(f"the label is {y}, you found {found}; count the entries sent in each row")

@@ -9,24 +9,11 @@ import torch
 from torch import Tensor
 
 from ..runtime import generator
-from .check import Wrong, exercise
-
-TRIALS = 5
+from .check import TRIALS, Wrong, exercise, number, tensor
 
 
 def _normal(*shape: int, rng: torch.Generator) -> Tensor:
     return torch.randn(*shape, generator=rng, dtype=torch.float64)
-
-
-def _number(answer: object) -> float:
-    """The reader's answer as a number, or a word on what it is instead."""
-    if answer is None or answer is ...:
-        raise Wrong("your function returns nothing yet; replace the dots")
-    if torch.is_tensor(answer) and answer.numel() == 1:
-        answer = answer.item()
-    if not isinstance(answer, int | float):
-        raise Wrong(f"return one number, not a {type(answer).__name__}")
-    return float(answer)
 
 
 def _same(a: float, b: float) -> bool:
@@ -42,7 +29,7 @@ def check_ceiling(ceiling: Callable[[Tensor, Tensor, Tensor], float]) -> None:
         mean, A, x = (_normal(*s, rng=rng) for s in ((n,), (n, d), (n,)))
         off = x - mean
         rest = off - A @ torch.linalg.lstsq(A, off[:, None]).solution[:, 0]
-        found = _number(ceiling(mean.clone(), A.clone(), x.clone()))
+        found = number(ceiling(mean.clone(), A.clone(), x.clone()), "the ceiling")
         right = 10 * math.log10(n / rest.square().sum().item())
         if _same(found, right):
             continue
@@ -70,7 +57,7 @@ def check_surprise(surprise: Callable[[Tensor, Tensor, float], float]) -> None:
         g_hat = g + 0.02 * trial * _normal(len(g), rng=rng)
         gap, count = (s - g_hat).square().sum().item(), len(g)
         right = (gap / sigma**2 - count) / math.sqrt(2 * count)
-        found = _number(surprise(s.clone(), g_hat.clone(), sigma))
+        found = number(surprise(s.clone(), g_hat.clone(), sigma), "the surprise")
         if _same(found, right):
             continue
         if _same(found, (gap / sigma - count) / math.sqrt(2 * count)):
@@ -92,17 +79,13 @@ def check_latent_fit(latent_fit: Callable[[Tensor, Tensor, Tensor], Tensor]) -> 
         N, n, d = 30 + trial, 12, 3 + trial % 2
         J, A, x = (_normal(*s, rng=rng) for s in ((N, n), (n, d), (n,)))
         s = J @ x + 0.3 * _normal(N, rng=rng)
-        answer = latent_fit(J.clone(), A.clone(), s.clone())
-        if answer is None or answer is ...:
-            raise Wrong("your function returns nothing yet; replace the dots")
-        if not torch.is_tensor(answer):
-            raise Wrong(f"return a tensor, not a {type(answer).__name__}")
+        found = tensor(latent_fit(J.clone(), A.clone(), s.clone()), None, "the image")
         z = torch.linalg.lstsq(J @ A, s[:, None]).solution[:, 0]
-        if tuple(answer.shape) == (d,) and torch.allclose(answer.double(), z):
+        if tuple(found.shape) == (d,) and torch.allclose(found, z):
             raise Wrong("that is the latent z; the image is A z")
-        if tuple(answer.shape) != (n,):
-            raise Wrong(f"the image has shape {(n,)}, but yours has shape {tuple(answer.shape)}")
-        found, pixels = answer.double(), torch.linalg.lstsq(J, s[:, None]).solution[:, 0]
+        if tuple(found.shape) != (n,):
+            raise Wrong(f"the image has shape {(n,)}, but yours has shape {tuple(found.shape)}")
+        pixels = torch.linalg.lstsq(J, s[:, None]).solution[:, 0]
         if torch.allclose(found, A @ z, rtol=1e-5, atol=1e-7):
             continue
         if torch.allclose(found, pixels):

@@ -8,20 +8,7 @@ import torch
 from torch import Tensor
 
 from ..runtime import generator
-from .check import Wrong, exercise
-
-TRIALS = 5
-
-
-def _answer(answer: object, shape: tuple[int, ...], what: str) -> Tensor:
-    """The reader's answer as a tensor of this shape, or a word on what it is instead."""
-    if answer is None or answer is ...:
-        raise Wrong("your function returns nothing yet; replace the dots")
-    if not torch.is_tensor(answer):
-        raise Wrong(f"return a tensor, not a {type(answer).__name__}")
-    if tuple(answer.shape) != shape:
-        raise Wrong(f"{what} has shape {shape}, but yours has shape {tuple(answer.shape)}")
-    return answer.detach().double()
+from .check import TRIALS, Wrong, exercise, tensor
 
 
 def _near(a: Tensor, b: Tensor, atol: float = 1e-5) -> bool:
@@ -42,7 +29,7 @@ def check_unmix(unmix: Callable[[Tensor, Tensor], Tensor]) -> None:
         rng = generator(trial, 1)
         m, x = _matrix(12, 4, rng), torch.rand(4, 30, generator=rng)
         e = m @ x + 0.01 * torch.randn(12, 30, generator=rng)
-        found = _answer(unmix(e, m), (4, 30), "the batch of images")
+        found = tensor(unmix(e, m), (4, 30), "the batch of images")
         if _near(found, torch.linalg.pinv(m) @ e, 1e-4):
             continue
         if _near(found, torch.linalg.inv(m[:4]) @ e[:4], 1e-3):
@@ -61,7 +48,7 @@ def check_mixing_weights(mixing_weights: Callable[[Tensor, Tensor], Tensor]) -> 
         label = torch.zeros(10)
         label[torch.randperm(10, generator=rng)[:3]] = _matrix(3, 3, rng)[0]
         g_bias = logits.softmax(0) - label
-        found = _answer(mixing_weights(logits, g_bias), (10,), "the soft label")
+        found = tensor(mixing_weights(logits, g_bias), (10,), "the soft label")
         if _near(found, label):
             continue
         if _near(found, -label):
@@ -78,7 +65,7 @@ def check_sign_misfit(sign_misfit: Callable[[Tensor, Tensor], Tensor]) -> None:
     """``sign_misfit(e, m)`` -> distance of m to the nearer of |e| and −|e|, entry by entry."""
     rng = generator(0, 3)
     e, m = torch.randn(3, 40, generator=rng), torch.randn(3, 40, generator=rng)
-    found = _answer(sign_misfit(e, m), (3, 40), "the misfit")
+    found = tensor(sign_misfit(e, m), (3, 40), "the misfit")
     want = torch.minimum((e.abs() - m).abs(), (e.abs() + m).abs())
     if _near(found, want):
         return
@@ -105,7 +92,7 @@ def check_search_step(search_step: Callable[[Tensor, Tensor, Tensor], Tensor]) -
         u[:, 0] = 0  # all blends 0: a tie
         inverse = torch.linalg.pinv(m)
         want = inverse @ torch.where(m @ u >= 0, size, -size)
-        found = _answer(search_step(size, m, u), (4, 25), "the guess")
+        found = tensor(search_step(size, m, u), (4, 25), "the guess")
         if _near(found, want.clamp(-1, 1), 1e-4):
             continue
         if _near(found, want, 1e-4):

@@ -8,17 +8,7 @@ import torch
 from torch import Tensor
 
 from ..runtime import generator
-from .check import Wrong, exercise
-
-TRIALS = 5
-
-
-def _tensor(answer: object, what: str) -> Tensor:
-    if answer is None or answer is ...:
-        raise Wrong("your function returns nothing yet; replace the dots")
-    if not torch.is_tensor(answer):
-        raise Wrong(f"return {what} as a tensor, not a {type(answer).__name__}")
-    return answer.detach()
+from .check import TRIALS, Wrong, begun, exercise, number, tensor
 
 
 def _upload(trial: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -37,12 +27,12 @@ def check_read_bins(read_bins: Callable[[Tensor, Tensor], Tensor]) -> None:
     """``read_bins(g_weight, g_bias)`` -> the images (hits, pixels) of occupied bins, in order."""
     for trial in range(TRIALS):
         g_weight, g_bias, x = _upload(trial)
-        found = _tensor(read_bins(g_weight.clone(), g_bias.clone()), "the images").double()
-        if not found.isfinite().all():
-            raise Wrong(
-                "there is NaN or infinity in your answer: empty bins have a zero difference; "
-                "leave them out before you divide"
-            )
+        found = tensor(
+            read_bins(g_weight.clone(), g_bias.clone()),
+            None,
+            "the images",
+            nan="empty bins have a zero difference; leave them out before you divide",
+        )
         if found.dim() != 2 or found.shape[1] != 12:
             raise Wrong(f"return (hits, 12), one row an image; yours is {tuple(found.shape)}")
         if found.shape == x.shape and torch.allclose(found, x, atol=1e-6):
@@ -73,10 +63,7 @@ def check_expected_alone(expected_alone: Callable[[Tensor, int], float]) -> None
         p = torch.rand(3 + trial, generator=rng, dtype=torch.float64) + 0.1
         p, B = p / p.sum(), 2 + trial
         right = float((B * p * (1 - p) ** (B - 1)).sum())
-        answer = expected_alone(p.clone(), B)
-        if answer is None or answer is ...:
-            raise Wrong("your function returns nothing yet; replace the dots")
-        found = float(answer)
+        found = number(expected_alone(p.clone(), B), "the mean")
         if abs(found - right) < 1e-9:
             continue
         if abs(found - right / B) < 1e-9:
@@ -105,8 +92,8 @@ def check_occupied(occupied: Callable[[Tensor], Tensor]) -> None:
         size = 8 + 92 * torch.rand(400, generator=rng, dtype=torch.float64)
         sign = torch.randint(2, (400,), generator=rng) * 2 - 1
         noise = torch.randn(400, generator=rng, dtype=torch.float64)
-        found = _tensor(occupied((truth * sign * size + noise) * sigma), "a mask")
-        if found.shape != truth.shape or found.dtype != torch.bool:
+        found = begun(occupied((truth * sign * size + noise) * sigma))
+        if not torch.is_tensor(found) or (found.shape, found.dtype) != (truth.shape, torch.bool):
             raise Wrong("return one True or False for each bin, a boolean tensor of the shape of d")
         missed += int((truth & ~found).sum())
         false += int((~truth & found).sum())
@@ -154,8 +141,5 @@ def check_suspicious(suspicious: Callable[[Tensor, Tensor], bool]) -> None:
     }
     for trial in range(TRIALS):
         for kind, hint in hints.items():
-            answer = suspicious(*_layers(kind, trial))
-            if answer is None or answer is ...:
-                raise Wrong("your function returns nothing yet; replace the dots")
-            if bool(answer) != (kind != "honest"):
+            if bool(begun(suspicious(*_layers(kind, trial)))) != (kind != "honest"):
                 raise Wrong(hint)

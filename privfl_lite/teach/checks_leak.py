@@ -10,20 +10,7 @@ from torch.func import grad
 from torch.nn.functional import conv2d, cross_entropy
 
 from ..runtime import generator
-from .check import Wrong, exercise
-
-TRIALS = 5
-
-
-def _answer(answer: object, shape: tuple[int, ...], what: str) -> Tensor:
-    """The reader's answer as a tensor of this shape, or a word on what it is instead."""
-    if answer is None or answer is ...:
-        raise Wrong("your function returns nothing yet; replace the dots")
-    if not torch.is_tensor(answer):
-        raise Wrong(f"return a tensor, not a {type(answer).__name__}")
-    if tuple(answer.shape) != shape:
-        raise Wrong(f"{what} has shape {shape}, but yours has shape {tuple(answer.shape)}")
-    return answer.detach().double()
+from .check import TRIALS, Wrong, exercise, tensor
 
 
 def _near(a: Tensor, b: Tensor) -> bool:
@@ -40,12 +27,12 @@ def check_read_off(read_off: Callable[[Tensor, Tensor], Tensor]) -> None:
         delta[1] = 1e-7  # and one that is nearly so: 32-bit rounding spoils its row
         g_weight = torch.outer(delta, x)
         g_weight[1] += 1e-8 * torch.randn(12, generator=rng)
-        found = _answer(read_off(g_weight.clone(), delta.clone()), (12,), "the input")
-        if not found.isfinite().all():
-            raise Wrong(
-                "there is NaN or infinity in your answer: some bias gradients are zero (units that "
-                "are off), so choose a row before you divide"
-            )
+        found = tensor(
+            read_off(g_weight.clone(), delta.clone()),
+            (12,),
+            "the input",
+            nan="some bias gradients are zero (units that are off), so choose a row, then divide",
+        )
         if _near(found, x.double()):
             continue
         scale = (found @ x.double()) / x.double().square().sum()
@@ -70,7 +57,7 @@ def check_label_counts(label_counts: Callable[[Tensor, Tensor, int], Tensor]) ->
         p = torch.randn(B, m, generator=rng).softmax(1).mean(0)
         count = torch.bincount(y, minlength=m)
         answer = label_counts(p - count / B, p.clone(), B)
-        found = _answer(answer, (m,), "the answer")
+        found = tensor(answer, (m,), "the answer")
         if _near(found, count.double()):
             if answer.is_floating_point() and not torch.equal(found, count.double()):
                 raise Wrong("almost: counts are whole numbers; round away the floating-point dust")
@@ -96,7 +83,7 @@ def check_conv_gradient(conv_gradient: Callable[[Tensor, Tensor, int], Tensor]) 
         delta = torch.randn(B, K, side - k + 1, side - k + 1, generator=rng)
         W = torch.zeros(K, C, k, k)
         right = grad(lambda W, x=x, delta=delta: (conv2d(x, W) * delta).sum())(W).double()
-        found = _answer(conv_gradient(x.clone(), delta.clone(), k), (K, C, k, k), "the gradient")
+        found = tensor(conv_gradient(x.clone(), delta.clone(), k), (K, C, k, k), "the gradient")
         if _near(found, right):
             continue
         for turned in ((2, 3), (2,), (3,)):
@@ -130,12 +117,12 @@ def check_head_without_bias(read_head: Callable[[Tensor, Tensor], Tensor]) -> No
         r = torch.randn(D, generator=rng, dtype=torch.float64)
         y = torch.tensor(trial % m)
         g_weight = grad(lambda W, r=r, y=y: cross_entropy(W @ r, y))(W)
-        found = _answer(read_head(g_weight.clone(), W.clone()), (D,), "the representation")
-        if not found.isfinite().all():
-            raise Wrong(
-                "there is NaN or infinity in your answer: the label's error is negative and has no "
-                "logarithm; use two wrong classes"
-            )
+        found = tensor(
+            read_head(g_weight.clone(), W.clone()),
+            (D,),
+            "the representation",
+            nan="the label's error is negative and has no logarithm; use two wrong classes",
+        )
         if torch.allclose(found, r, rtol=1e-4, atol=1e-6):
             continue
         cosine = (found @ r) / (found.norm() * r.norm()).clamp(min=1e-30)

@@ -9,20 +9,7 @@ import torch
 from torch import Tensor
 
 from ..runtime import generator
-from .check import Wrong, exercise
-
-TRIALS = 5
-
-
-def _tensor(answer: object, shape: tuple[int, ...], what: str) -> Tensor:
-    """The reader's answer as a tensor of this shape, or a word on what it is instead."""
-    if answer is None or answer is ...:
-        raise Wrong("your function returns nothing yet; replace the dots")
-    if not torch.is_tensor(answer):
-        raise Wrong(f"return a tensor, not a {type(answer).__name__}")
-    if tuple(answer.shape) != shape:
-        raise Wrong(f"{what} has shape {shape}, but yours has shape {tuple(answer.shape)}")
-    return answer.detach().double()
+from .check import TRIALS, Wrong, exercise, number, tensor
 
 
 def _near(a: Tensor, b: Tensor) -> bool:
@@ -43,7 +30,7 @@ def check_cosine_cost(cosine_cost: Callable[[Sequence[Tensor], Sequence[Tensor]]
             [10.0**i * torch.randn(s, generator=rng) for i, s in enumerate(shapes)]
             for _ in range(2)
         )
-        found = _tensor(cosine_cost(a, b), (), "the cost")
+        found = tensor(cosine_cost(a, b), (), "the cost")
         flat_a, flat_b = (torch.cat([t.flatten() for t in side]) for side in (a, b))
         cosine = _cosine(flat_a, flat_b)
         if _near(found, 1 - cosine):
@@ -71,7 +58,7 @@ def check_sign_step(sign_step: Callable[[Tensor, Tensor, float], Tensor]) -> Non
         x = torch.rand(1, 6, 6, generator=rng)
         g = torch.randn(1, 6, 6, generator=rng) * 10.0 ** (-2 * trial)
         g[0, 0, 0] = 0.0
-        found = _tensor(sign_step(x.clone(), g.clone(), rate), (1, 6, 6), "the image")
+        found = tensor(sign_step(x.clone(), g.clone(), rate), (1, 6, 6), "the image")
         free = x - rate * g.sign()
         if _near(found, free.clamp(0, 1)):
             continue
@@ -99,10 +86,7 @@ def check_read_label(read_label: Callable[[Tensor], int]) -> None:
         error = p.clone()
         error[y] -= 1
         g = torch.outer(error, r)
-        answer = read_label(g.clone())
-        if answer is None or answer is ...:
-            raise Wrong("your function returns nothing yet; replace the dots")
-        found = int(answer)
+        found = int(number(read_label(g.clone()), "the label"))
         if found == y:
             continue
         if found == int(g.sum(1).argmin()):
@@ -124,10 +108,7 @@ def check_pick_restart(pick_restart: Callable[[Tensor], int]) -> None:
         if trial:
             cost[trial] = math.nan  # a start that diverged
         right = int(cost.nan_to_num(math.inf).argmin())
-        answer = pick_restart(cost.clone())
-        if answer is None or answer is ...:
-            raise Wrong("your function returns nothing yet; replace the dots")
-        found = int(answer)
+        found = int(number(pick_restart(cost.clone()), "the index"))
         if found == right:
             continue
         if math.isnan(cost[found]):

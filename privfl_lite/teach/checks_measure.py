@@ -10,20 +10,7 @@ from torch import Tensor
 
 from ..metrics import wilson
 from ..runtime import generator
-from .check import Wrong, exercise
-
-
-def _number(answer: object, what: str) -> float:
-    """The reader's answer as a finite float, or a word on what it is instead."""
-    if answer is None or answer is ...:
-        raise Wrong("your function returns nothing yet; replace the dots")
-    try:
-        value = float(answer)
-    except (TypeError, ValueError):
-        raise Wrong(f"{what} is a number, not a {type(answer).__name__}") from None
-    if not math.isfinite(value):
-        raise Wrong(f"{what} came out as {value}")
-    return value
+from .check import Wrong, begun, exercise, number, tensor
 
 
 def _near(a: float, b: float) -> bool:
@@ -34,7 +21,7 @@ def _near(a: float, b: float) -> bool:
 def check_psnr_from_l2(psnr_from_l2: Callable[[float, tuple[int, ...]], float]) -> None:
     """``psnr_from_l2(norm, shape)`` -> PSNR in dB of images (C, H, W) in [0, 1]."""
     for norm, shape in ((1.4, (1, 28, 28)), (2.69, (3, 32, 32)), (0.0014, (1, 28, 28))):
-        found, size = _number(psnr_from_l2(norm, shape), "the PSNR"), math.prod(shape)
+        found, size = number(psnr_from_l2(norm, shape), "the PSNR"), math.prod(shape)
         right = 10 * math.log10(size / norm**2)
         if _near(found, right):
             continue
@@ -56,7 +43,7 @@ def check_standard_psnr(standard_psnr: Callable[[float], float]) -> None:
     """``standard_psnr(printed)`` -> standard PSNR in dB from FedKL's 10 log10(255² / RMSE)."""
     shift = 10 * math.log10(255)
     for printed in (28.18, 52.78, 26.64):
-        found, right = _number(standard_psnr(printed), "the PSNR"), 2 * (printed - shift)
+        found, right = number(standard_psnr(printed), "the PSNR"), 2 * (printed - shift)
         if _near(found, right):
             continue
         if _near(found, printed - shift):
@@ -72,12 +59,10 @@ def check_standard_psnr(standard_psnr: Callable[[float], float]) -> None:
 def check_wilson(interval: Callable[[int, int], Sequence[float]]) -> None:
     """``interval(successes, n)`` -> Wilson's 95 % interval (low, high)."""
     for successes, n in ((3, 10), (0, 100), (10, 10), (123, 1000)):
-        answer = interval(successes, n)
-        if answer is None or answer is ...:
-            raise Wrong("your function returns nothing yet; replace the dots")
+        answer = begun(interval(successes, n))
         if not isinstance(answer, Sequence | Tensor) or len(answer) != 2:
             raise Wrong("return a pair (low, high)")
-        low, high = (_number(end, "an end of the interval") for end in answer)
+        low, high = (number(end, "an end of the interval") for end in answer)
         right = wilson(successes, n)
         if abs(low - right[0]) < 2e-4 and abs(high - right[1]) < 2e-4:
             continue
@@ -115,17 +100,14 @@ def check_identify(identify: Callable[[Tensor, Tensor], Tensor]) -> None:
         "as negatives": 1 - candidates[true],
     }
     for case, x_hat in cases.items():
-        found = identify((x_hat + slight).clone(), candidates.clone())
-        if found is None or found is ...:
-            raise Wrong("your function returns nothing yet; replace the dots")
-        if not torch.is_tensor(found) or tuple(found.shape) != (5,):
-            raise Wrong("return a tensor (B,) of indices, one for each reconstruction")
-        if not torch.equal(found.long(), true):
+        answer = identify((x_hat + slight).clone(), candidates.clone())
+        found = tensor(answer, (5,), "the list of indices").long()
+        if not torch.equal(found, true):
             hint = {
                 "as they are": "compare each reconstruction with every candidate",
                 "brighter": "subtract each image's own mean first",
                 "with little contrast": "divide by each image's own norm as well",
                 "as negatives": "a negative correlates with -1: take the absolute value",
             }[case]
-            hits = int((found.long() == true).sum())
+            hits = int((found == true).sum())
             raise Wrong(f"of images handed in {case}, {hits} of 5 are identified; {hint}")

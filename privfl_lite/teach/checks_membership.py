@@ -10,18 +10,7 @@ from torch import Tensor
 
 from .. import metrics
 from ..runtime import generator
-from .check import Wrong, exercise
-
-TRIALS = 5
-
-
-def _number(answer: object) -> float:
-    if answer is None or answer is ...:
-        raise Wrong("your function returns nothing yet; replace the dots")
-    try:
-        return float(answer)
-    except (TypeError, ValueError):
-        raise Wrong(f"return one number, not a {type(answer).__name__}") from None
+from .check import TRIALS, Wrong, exercise, number, tensor
 
 
 def _near(a: float, b: float) -> bool:
@@ -35,7 +24,8 @@ def check_auc(auc: Callable[[Tensor, Tensor], float]) -> None:
         rng = generator(trial)
         members = torch.randint(0, 6, (30 + trial,), generator=rng).float() + 0.5 * (trial % 2)
         others = torch.randint(0, 5, (20,), generator=rng).float() + 0.5 * (trial % 2)
-        found, right = _number(auc(members.clone(), others.clone())), metrics.auc(members, others)
+        found = number(auc(members.clone(), others.clone()), "the AUC")
+        right = metrics.auc(members, others)
         if _near(found, right):
             continue
         above = (members[:, None] > others).double().mean().item()
@@ -56,7 +46,7 @@ def check_beyond_gap(beyond_gap: Callable[[Tensor, Tensor], float]) -> None:
         rng = generator(trial)
         members = (torch.rand(40, generator=rng) + 0.1 * trial).clamp_min(0.3) - 0.3
         others = torch.rand(30, generator=rng).clamp_min(0.4) - 0.4
-        found = _number(beyond_gap(members.clone(), others.clone()))
+        found = number(beyond_gap(members.clone(), others.clone()), "the difference")
         whole = metrics.auc(members, others)
         gap = metrics.auc(members > 0, others > 0)
         among = metrics.auc(members[members > 0], others[others > 0])
@@ -82,10 +72,7 @@ def check_gradient_scores(gradient_scores: Callable[[Tensor, Tensor, Tensor], Te
         g, reference = torch.randn(9, 7, generator=rng) + 1, torch.randn(20, 7, generator=rng) + 1
         upload = g[:4].mean(0)
         answer = gradient_scores(g.clone(), upload.clone(), reference.clone())
-        if answer is None or answer is ...:
-            raise Wrong("your function returns nothing yet; replace the dots")
-        if not torch.is_tensor(answer) or answer.shape != (9,):
-            raise Wrong("return a tensor with one score for each candidate, each row of g")
+        answer = tensor(answer, (9,), "the list of scores").float()
         mu = reference.mean(0)
         right = (g - mu) @ (upload - mu)
         if torch.allclose(answer, right, rtol=1e-3, atol=1e-4):

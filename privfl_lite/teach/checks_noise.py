@@ -11,17 +11,7 @@ from torch import Tensor
 
 from ..privacy import analytic_gaussian_delta
 from ..runtime import generator
-from .check import Wrong, exercise
-
-TRIALS = 4
-
-
-def _tensor(answer: object, shape: tuple[int, ...], what: str) -> Tensor:
-    if answer is None or answer is ...:
-        raise Wrong("your function returns nothing yet; replace the dots")
-    if not torch.is_tensor(answer) or tuple(answer.shape) != shape:
-        raise Wrong(f"return a tensor of shape {shape}: {what}")
-    return answer
+from .check import TRIALS, Wrong, exercise, number, tensor
 
 
 def _same(a: Tensor, b: Tensor) -> bool:
@@ -35,7 +25,7 @@ def check_private_mean(private_mean: Callable[[Tensor, float, float, Tensor], Te
         rng = generator(trial)
         g = torch.randn(6, 5, generator=rng) * torch.tensor([0.1, 0.3, 1, 30, 90, 0.2])[:, None]
         z, clip, sigma = torch.randn(5, generator=rng), 1.5, 0.7
-        answer = _tensor(private_mean(g.clone(), clip, sigma, z.clone()), (5,), "one private mean")
+        answer = tensor(private_mean(g.clone(), clip, sigma, z.clone()), (5,), "the private mean")
         norm = g.norm(dim=1, keepdim=True)
         total = (g * (clip / norm).clamp(max=1)).sum(0)
         if _same(answer, (total + sigma * clip * z) / 6):
@@ -68,13 +58,7 @@ def check_private_mean(private_mean: Callable[[Tensor, float, float, Tensor], Te
 def check_exact_delta(exact_delta: Callable[[float, float], float]) -> None:
     """``exact_delta(sigma, eps)`` -> Φ(1/2σ − εσ) − e^ε Φ(−1/2σ − εσ)."""
     for sigma, eps in ((1.0, 0.0), (0.7, 1.0), (2.0, 0.4), (0.5, 3.0)):
-        answer = exact_delta(sigma, eps)
-        if answer is None or answer is ...:
-            raise Wrong("your function returns nothing yet; replace the dots")
-        try:
-            found = float(answer)
-        except (TypeError, ValueError):
-            raise Wrong(f"return one number, not a {type(answer).__name__}") from None
+        found = number(exact_delta(sigma, eps), "δ")
         half, shift = 1 / (2 * sigma), eps * sigma
         if math.isclose(found, analytic_gaussian_delta(sigma, eps), rel_tol=1e-6, abs_tol=1e-9):
             continue
@@ -96,7 +80,7 @@ def check_identify(identify: Callable[[Tensor, Tensor], Tensor]) -> None:
         candidates = candidates * torch.linspace(0.3, 3, 8)[:, None]
         truth = torch.randint(8, (60,), generator=rng)
         seen = candidates[truth] + 0.7 * torch.randn(60, 6, generator=rng)
-        answer = _tensor(identify(seen.clone(), candidates.clone()), (60,), "one index a row")
+        answer = tensor(identify(seen.clone(), candidates.clone()), (60,), "the list of indices")
         apart = torch.cdist(seen, candidates)
         if torch.equal(answer.long(), apart.argmin(1)):
             continue

@@ -10,22 +10,7 @@ from torch.distributions import Normal, kl_divergence
 from torch.nn.functional import softplus
 
 from ..runtime import generator
-from .check import Wrong, exercise
-
-TRIALS = 5
-
-
-def _answer(answer: object, shape: tuple[int, ...], what: str) -> Tensor:
-    """The reader's answer as a tensor of this shape, or a word on what it is instead."""
-    if answer is None or answer is ...:
-        raise Wrong("your function returns nothing yet; replace the dots")
-    if not torch.is_tensor(answer):
-        raise Wrong(f"return a tensor for {what}, not a {type(answer).__name__}")
-    if tuple(answer.shape) != shape:
-        raise Wrong(f"{what} has shape {shape}, but yours has shape {tuple(answer.shape)}")
-    if not answer.isfinite().all():
-        raise Wrong(f"there is NaN or infinity in {what}; does something divide by zero?")
-    return answer.detach().double()
+from .check import TRIALS, Wrong, begun, exercise, tensor
 
 
 def _near(a: Tensor, b: Tensor, tol: float = 1e-6) -> bool:
@@ -44,13 +29,11 @@ def check_kl_gradient(kl_gradient: Callable[[Tensor, Tensor], tuple[Tensor, Tens
         mean, s = _normal(6, rng=rng), 5 + 2 * _normal(6, rng=rng)
         a, b = mean.clone().requires_grad_(), s.clone().requires_grad_()
         kl_divergence(Normal(a, softplus(b - 5)), Normal(0.0, 1.0)).sum().backward()
-        answer = kl_gradient(mean.clone(), s.clone())
-        if answer is None or answer is ...:
-            raise Wrong("your function returns nothing yet; replace the dots")
+        answer = begun(kl_gradient(mean.clone(), s.clone()))
         if not isinstance(answer, tuple | list) or len(answer) != 2:
             raise Wrong("return two tensors: the derivative by the mean, then that by s")
-        for_mean = _answer(answer[0], (6,), "the derivative by the mean")
-        for_s = _answer(answer[1], (6,), "the derivative by s")
+        for_mean = tensor(answer[0], (6,), "the derivative by the mean")
+        for_s = tensor(answer[1], (6,), "the derivative by s")
         if not _near(for_mean, a.grad):
             raise Wrong("the derivative by the mean is off; only μ²/2 in the KL holds the mean")
         if _near(for_s, b.grad):
@@ -82,7 +65,7 @@ def check_read_noise(read_noise: Callable[..., Tensor]) -> None:
         std = softplus(s - 5)
         z = mean + std * noise
         given = torch.outer(error_e, r), error_e, torch.outer(error_d, z), error_d, W_e, b_e
-        found = _answer(read_noise(*(t.clone() for t in given)), (k,), "the noise")
+        found = tensor(read_noise(*(t.clone() for t in given)), (k,), "the noise")
         if _near(found, noise):
             continue
         if _near(found, z):
@@ -107,7 +90,7 @@ def check_read_without_bias(
         W, r, d = _normal(k, R, rng=rng), _normal(R, rng=rng), _normal(k, rng=rng)
         g = torch.outer(d + beta * W @ r, r)
         answer = read_without_bias(g.clone(), d.clone(), W.clone(), beta)
-        found = _answer(answer, (R,), "the input")
+        found = tensor(answer, (R,), "the input")
         if _near(found, r):
             continue
         if beta and _near(found, g.T @ d / d.square().sum()):
