@@ -9,6 +9,7 @@ from ..runtime import PrivflError, choose
 from .ats import ATS
 from .base import Chain, Context, Defense
 from .cafl import CAFL
+from .dcs2 import DCS2
 from .dp_gaussian import DPGaussian
 from .dp_sgd import DPSGD
 from .mixing import InstaHide, Mixup
@@ -31,6 +32,7 @@ DEFENSES: dict[str, type[Defense]] = {
     "mixup": Mixup,
     "instahide": InstaHide,
     "modelcloak": ModelCloak,
+    "dcs2": DCS2,
 }
 
 
@@ -65,6 +67,7 @@ def _build_one(text: str) -> Defense:
 __all__ = [
     "ATS",
     "CAFL",
+    "DCS2",
     "DEFENSES",
     "DPSGD",
     "POGZFL",

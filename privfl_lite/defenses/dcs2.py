@@ -1,0 +1,283 @@
+"""DCS² (Wu et al. 2024): hide a sensitive sample's gradient behind that of a crafted image.
+
+Chapter "DCS²: concealing sensitive samples". Cross-entropy is linear in the label distribution, so
+Eq. 10 is the gradient of a batch with one more image x̃, labeled λg ỹ + (1 − λg) y_s. The sensitive
+gradient still leaves: nothing is bounded; an attacker must look for two images instead of one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Generator, Tensor
+from torch.func import functional_call, grad, vmap
+from torch.linalg import vector_norm
+from torch.nn import Module
+from torch.nn.functional import cosine_similarity, one_hot
+
+from ..gradients import Tensors, along, loss_function, stateless
+from ..runtime import PrivflError, choose, progress
+from .base import Context, Defense
+from .mixing import distributions
+
+ELEMENTS = 2**26  # numbers in the gradients of the samples that are crafted at once
+# M concealed samples to craft, A sensitive mates each: x_s (M, A, C, H, W), y_s (M, A, classes);
+# and where they start: x_0 (M, C, H, W), one-hot ỹ (M, classes)
+Task = tuple[Tensor, Tensor, Tensor, Tensor]
+
+
+class Crafted(NamedTuple):
+    """M concealed samples; history: Eq. 9, cosine, pixel distance, relative logit distance."""
+
+    images: Tensor  # x̃ (M, C, H, W)
+    labels: Tensor  # ỹ (M,)
+    soft: Tensor  # λg ỹ + (1 − λg) y_s, (M, classes)
+    history: Tensor  # (M, 4, steps + 1)
+
+
+@dataclass(repr=False, eq=False)
+class DCS2(Defense):
+    """Craft x̃ by Eq. 9, mix its gradient into the batch's by Eq. 10, project by Eq. 11–12.
+
+    ``sensitive``: "all", classes, or the images themselves (n, C, H, W), looked for in every batch.
+    ``clients``: who is defended; None is all. ``ratio``: sensitive to concealed, as in §8.3: "5:1"
+    is one x̃ for five samples (a short group is filled up from the first), "1:5" five for each. Over
+    the mates of an x̃, gradients and both distances are averaged, the latter inside e^(−λx·).
+    ``start``: "noise" (uniform in a box, else normal) with a random label; "sample", an image of
+    ``pool`` with its label; "mixup", 0.7 of that and 0.3 of x_s. The tables start from samples;
+    noise needs no other data and did as well (Table 5). ``pool``: images or (images, labels), of
+    any data set; without labels they are random. (Released code: noise with a sample's label; its
+    flag ``--mixup`` turns mixup off.) ``box`` keeps x̃ in [0, 1]; neither paper nor code does.
+
+    ``lambda_x``, ``far``, ``lr`` are for images in [0, 1]; the code's are in units of std: on MNIST
+    its 0.01, 300, 0.1 are 0.032, 92, 0.031 here. ``far`` ends crafting beyond that distance (code
+    only). Adam, its drops by 10 after 3/8, 5/8 and 7/8 of the steps, and logits for f are the
+    code's; but each x̃ has its own cosine, where the code has one for a batch's mean gradients.
+    ``eps`` has no effect inside the sum of Eq. 9; with ``hinge`` only more than it counts (Eq. 8).
+    ``scale="mean"``: mean over the B + M samples of the augmented batch, as in Eq. 4, so that η
+    keeps its meaning; "sum": Eq. 10 as printed, (B + M)/B times that; "code": batch mean plus
+    concealed mean, over 3 (over 2 for λg 0 or 1). What concerns x̃ is computed in eval mode.
+    """
+
+    lambda_g: float = 0.7
+    lambda_x: float = 0.01
+    lambda_z: float = 0.01
+    eps: float = 0.01
+    steps: int = 1000
+    lr: float = 0.1
+    ratio: str = "1:1"
+    sensitive: str | int | Sequence[int] | Tensor = "all"
+    clients: int | Sequence[int] | None = None
+    start: str = "noise"
+    pool: Tensor | tuple[Tensor, Tensor | None] | None = None
+    box: bool = False
+    far: float | None = None
+    hinge: bool = False
+    scale: str = "mean"
+
+    def __post_init__(self) -> None:
+        if not (0 <= self.lambda_g <= 1 and self.lambda_x >= 0 <= self.lambda_z and self.eps >= 0):
+            got = f"{self.lambda_g}; {self.lambda_x}, {self.lambda_z}, {self.eps}"
+            raise PrivflError(f"lambda_g lies in [0, 1]; lambda_x, lambda_z, eps ≥ 0; got {got}")
+        if not (self.steps >= 1 and self.lr > 0 and (self.far is None or self.far > 0)):
+            got = f"{self.steps}, {self.lr}, {self.far}"
+            raise PrivflError(f"steps must be at least 1, lr and far over 0; got {got}")
+        choose("start", self.start, ("noise", "sample", "mixup"))
+        choose("scale", self.scale, ("mean", "sum", "code"))
+        sides = str(self.ratio).split(":")
+        if len(sides) != 2 or not all(s.isdecimal() and int(s) for s in sides) or "1" not in sides:
+            raise PrivflError(f"ratio is sensitive:concealed, as 1:1, 5:1, 1:5; got {self.ratio!r}")
+        if isinstance(self.sensitive, str):
+            choose("sensitive", self.sensitive, ("all",))
+        self._pool = self.pool if isinstance(self.pool, tuple) else (self.pool, None)
+        if self.start != "noise" and self._pool[0] is None:
+            raise PrivflError(f"start={self.start!r} needs pool=, the images to start from")
+        self._ratio, self._chosen = tuple(map(int, sides)), self.sensitive
+        self.sensitive, self.pool = _name(self.sensitive), _name(self._pool[0])
+        self._crafted, self._last = {}, (torch.zeros(0), [])
+
+    @property
+    def crafted(self) -> dict[int, Crafted]:
+        """What each client's last step made, by its number."""
+        return self._crafted
+
+    def gradient(self, g: Tensors, ctx: Context) -> Tensors:
+        """Algorithm 1 for K clients at once; g (K, *shape) is the batch's, as it comes here."""
+        y = torch.stack([distributions(t, ctx.model.num_classes) for t in ctx.y]).to(ctx.x)
+        who, tasks = ctx.who or range(len(ctx.rngs)), {}
+        for k, client in enumerate(who):
+            rows = self._sensitive(ctx.x[k], y[k], client)
+            if len(rows):
+                tasks[k] = self.task(ctx.x[k][rows], y[k][rows], ctx.rngs[k])
+        made = dict(zip(tasks, self.search(ctx.model, ctx.theta, tasks), strict=True))
+        run, mixed = passes(ctx.model), {n: t.clone() for n, t in g.items()}
+        for k, (images, _, soft, _) in made.items():
+            a, b = self.weights(ctx.x.shape[1], len(images))
+            hidden, _ = run({n: t[k] for n, t in ctx.theta.items()}, images[None], soft[None])
+            for n, t in hidden.items():
+                mixed[n][k] = a * g[n][k] + b * t[0]
+        kept = {c: part for c, part in self._crafted.items() if c not in who}
+        self._crafted = kept | {who[k]: part for k, part in made.items()}
+        self._last = y, list(made.values())
+        return project(g, mixed)[0]
+
+    def weights(self, batch: int, concealed: int) -> tuple[float, float]:
+        """Eq. 10's weights of the batch's mean gradient and of the concealed samples' mean."""
+        if self.scale == "code":
+            return (1 / 3, 1 / 3) if 0 < self.lambda_g < 1 else (1 / 2, 1 / 2)
+        whole = batch if self.scale == "sum" else batch + concealed
+        return batch / whole, concealed / whole
+
+    def craft(self, model: Module, theta: Tensors, x: Tensor, y: Tensor, rng: Generator) -> Crafted:
+        """Conceal x (S, C, H, W) with labels y, (S,) or (S, classes), at weights θ."""
+        task = self.task(x, distributions(y, model.num_classes).to(x), rng)
+        return self.search(model, {n: t[None] for n, t in theta.items()}, {0: task})[0]
+
+    def task(self, x: Tensor, y: Tensor, rng: Generator) -> Task:
+        """Who conceals whom among S samples of one client, y (S, classes); and the starts."""
+        many, few = self._ratio
+        mates = torch.arange(-(-len(x) // many) * many).view(-1, many) % len(x)
+        mates = mates.repeat_interleave(few, 0)  # (M, A)
+        (images, labels), m, classes = self._pool, len(mates), y.shape[1]
+        y_c = torch.randint(classes, (m,), generator=rng)
+        if self.start == "noise":
+            x_0 = (torch.rand if self.box else torch.randn)(m, *x.shape[1:], generator=rng).to(x)
+        else:
+            _check_pool(images, labels, x, classes)
+            taken = torch.randint(len(images), (m,), generator=rng)
+            x_0, y_c = images[taken].to(x), y_c if labels is None else labels[taken].cpu()
+        if self.start == "mixup":
+            x_0 = 0.7 * x_0 + 0.3 * x[mates].mean(1)
+        return x[mates], y[mates], x_0, one_hot(y_c, classes).to(x)
+
+    def search(self, model: Module, theta: Tensors, tasks: dict[int, Task]) -> list[Crafted]:
+        """Minimize Eq. 9 for the tasks of clients k at their weights θ (K, *shape), all at once."""
+        if not tasks:
+            return []
+        owner = torch.tensor([k for k, (_, _, x_0, _) in tasks.items() for _ in x_0])
+        same = all(len(t) == 1 or t.stride(0) == 0 for t in theta.values())
+        whole, parts = [torch.cat(t) for t in zip(*tasks.values(), strict=True)], []
+        for now in torch.arange(len(owner)).split(max(1, ELEMENTS // model.num_parameters)):
+            own = {n: t[0] if same else t[owner[now]] for n, t in theta.items()}
+            parts.append(self._descend(passes(model), own, tuple(t[now] for t in whole)))
+        made = [torch.cat(t) for t in zip(*parts, strict=True)]
+        return [Crafted(*(t[owner == k] for t in made)) for k in tasks]
+
+    def _descend(self, run: Callable, theta: Tensors, task: Task) -> Crafted:
+        """Adam on Eq. 9, one row a concealed sample; the last images count."""
+        x_s, y_s, x_0, y_c = task
+        target, z_s = run(theta, x_s, y_s)  # name -> (M, *shape); (M, A, classes)
+        target, size = flat(target), vector_norm(z_s, dim=2).clamp(min=1e-30)
+        x, history = x_0.clone().requires_grad_(), []
+        adam = torch.optim.Adam([x], self.lr)
+        drops = [math.ceil(self.steps * part / 8) for part in (3, 5, 7)]
+        slower = torch.optim.lr_scheduler.MultiStepLR(adam, drops, 0.1)
+        for step in progress(range(self.steps + 1), "concealing"):
+            g, z = run(theta, x[:, None], y_c[:, None])
+            apart = vector_norm((x[:, None] - x_s).flatten(2), dim=2).mean(1)
+            latent = (vector_norm(z - z_s, dim=2) / size).mean(1)
+            angle = cosine_similarity(flat(g), target, eps=1e-15)
+            cost = self.objective(angle, apart, latent)
+            history.append(torch.stack([cost, angle, apart, latent], 1).detach())
+            moving = apart.detach() <= (self.far or math.inf)
+            if step == self.steps or not moving.any():
+                break
+            (x.grad,), before = torch.autograd.grad(cost.sum(), x), x.detach().clone()
+            adam.step()
+            slower.step()
+            new = x.detach().clamp(0, 1) if self.box else x.detach()
+            x.data = torch.where(along(moving, x) > 0, new, before)
+        history += history[-1:] * (self.steps + 1 - len(history))
+        soft = self.lambda_g * y_c + (1 - self.lambda_g) * y_s.mean(1)
+        return Crafted(x.detach(), y_c.argmax(1), soft, torch.stack(history, 2))
+
+    def objective(self, cosine: Tensor, distance: Tensor, latent: Tensor) -> Tensor:
+        """Eq. 9 (M,), from cosine of gradients, pixel distance and relative logit distance."""
+        over = (latent - self.eps).clamp(min=0) if self.hinge else latent - self.eps
+        return (1 - cosine) + torch.exp(-self.lambda_x * distance) + self.lambda_z * over
+
+    def _sensitive(self, x: Tensor, y: Tensor, client: int) -> Tensor:
+        """Rows of one client's batch x (B, C, H, W), y (B, classes) that are to be concealed."""
+        if self.clients is not None and client not in torch.tensor(self.clients):
+            return torch.arange(0)
+        if isinstance(self._chosen, Tensor):
+            return _among(x, self._chosen).nonzero().flatten()
+        if self._chosen == "all":
+            return torch.arange(len(x))
+        return torch.isin(y.argmax(1).cpu(), torch.tensor(self._chosen)).nonzero().flatten()
+
+    def secrets(self) -> dict[str, object]:
+        """λg; and of the last step, if each of K clients had M concealed samples, M, their labels
+        (K, M), Eq. 10's weights, and "mixture": the augmented batch's labels (K, B + M, classes),
+        for which the upload is, with ``scale="mean"``, a gradient like any other.
+        """
+        y, made = self._last
+        facts: dict[str, object] = {"lambda_g": self.lambda_g}
+        if made and len(made) == len(y) and len({len(part.images) for part in made}) == 1:
+            labels, soft = (torch.stack([part[i] for part in made]) for i in (1, 2))
+            facts |= {"concealed": labels.shape[1], "concealed_labels": labels}
+            facts["weights"] = self.weights(y.shape[1], labels.shape[1])
+            facts["mixture"] = torch.cat([y, soft], 1)
+        return facts
+
+
+def passes(model: Module) -> Callable[[Tensors, Tensor, Tensor], tuple[Tensors, Tensor]]:
+    """f(theta, x, y): gradients of the mean losses of U batches, (U, *shape), and their logits.
+
+    x: (U, N, C, H, W); y: (U, N, classes); θ is shared or has a leading U. In eval mode.
+    """
+    net = stateless(model, "eval")
+    loss, ranks = loss_function(net), {n: p.dim() for n, p in net.named_parameters()}
+
+    def one(theta: Tensors, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        logits = functional_call(net, theta, (x,))
+        return loss(logits, y), logits
+
+    def many(theta: Tensors, x: Tensor, y: Tensor) -> tuple[Tensors, Tensor]:
+        axes = {n: 0 if t.dim() > ranks[n] else None for n, t in theta.items()}
+        return vmap(grad(one, has_aux=True), (axes, 0, 0), randomness="different")(theta, x, y)
+
+    return many
+
+
+def flat(tensors: Tensors) -> Tensor:
+    """All tensors (K, *shape) as one vector a row, (K, d)."""
+    return torch.cat([t.flatten(1) for t in tensors.values()], 1)
+
+
+def project(g: Tensors, g_c: Tensors) -> tuple[Tensors, Tensor]:
+    """Eq. 11: the vector ĝ nearest to g_c with ⟨g, ĝ⟩ ≥ 0, and v* (K,), where ĝ = g_c + v* g.
+
+    Proof. ½‖ĝ − g_c‖² − v⟨g, ĝ⟩ is stationary at ĝ = g_c + v g; by complementary slackness v = 0 or
+    0 = ⟨g, ĝ⟩ = ⟨g, g_c⟩ + v‖g‖². So v* = max(0, −⟨g, g_c⟩/‖g‖²), at a cost of O(d), not O(d³). ∎
+
+    (Eq. 12 lacks a v: its first term is ½ v gᵀg v. As printed, it is linear and has no minimum if
+    ⟨g, g_c⟩ < −½‖g‖².) With g_c = a g + b g̃, ⟨g, g_c⟩ < 0 takes cos(g, g̃) < −a‖g‖ / b‖g̃‖: a
+    concealed gradient against g, and long enough. Eq. 9 aims at the opposite.
+    The released code calls GEM's solver at its defaults: v = max(½, −⟨g, g_c⟩/(‖g‖² + 10⁻³)).
+    """
+    a = flat(g)
+    v = (-(a * flat(g_c)).sum(1) / a.pow(2).sum(1).clamp(min=1e-30)).clamp(min=0)
+    return {n: t + along(v, t) * g[n] for n, t in g_c.items()}, v
+
+
+def _among(x: Tensor, images: Tensor) -> Tensor:
+    """Which of x (B, …) equal one of the images (n, …), (B,)."""
+    return torch.tensor([bool((images.to(x) == row).flatten(1).all(1).any()) for row in x])
+
+
+def _check_pool(images: Tensor, labels: Tensor | None, x: Tensor, classes: int) -> None:
+    if images.shape[1:] != x.shape[1:] or _among(x, images).any():
+        raise PrivflError(f"pool needs images {tuple(x.shape[1:])}, none of them a sensitive one")
+    if labels is not None and not 0 <= labels.min() <= labels.max() < classes:
+        raise PrivflError(f"labels of pool must lie in 0…{classes - 1}, or be left out")
+
+
+def _name(value: object) -> object:
+    """A text for images, since a defense's repr names its run; other values as they are."""
+    tensor = isinstance(value, Tensor)
+    return f"{len(value)} images of sum {value.double().sum():.6f}" if tensor else value
