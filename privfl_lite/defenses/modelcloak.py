@@ -87,9 +87,11 @@ class ModelCloak(Defense):
         return _system_normal(like.shape).to(like) if self.crypto else ctx.normal(like)
 
     def _remember(self, sensitivity: Tensor, ctx: Context, tensors: int) -> None:
+        self._tensors = tensors
+        if not ctx.round:  # a single upload, of no run: rounds count from 1
+            return
         for c in ctx.who:
             self._joined[c] = self._joined.get(c, 0) + 1
-        self._tensors = tensors
         self._longest = max(self._longest, sensitivity.max().item())
         scale = self.sigma
         if self.mode == "dynamic" and self.keep == "variance":
@@ -184,10 +186,11 @@ def _seeded_normal(like: Tensor, rng: torch.Generator) -> Tensor:
 def _system_normal(shape: torch.Size) -> Tensor:
     """Standard normal numbers from the operating system's generator, by the inverse of Φ.
 
-    Each uniform number has 53 random bits and lies at the middle of its step, so it is never 0 or
-    1. Floating-point noise of any kind has gaps through which the clean value may be told (Mironov
-    2012): a deployment that must exclude that needs discrete noise.
+    Each uniform number has 52 random bits and lies at the middle of its step, so it is never 0 or
+    1 (with 53 bits the last middle would round to 1). Floating-point noise of any kind has gaps
+    through which the clean value may be told (Mironov 2012): a deployment that must exclude that
+    needs discrete noise.
     """
     count = math.prod(shape)
-    bits = np.frombuffer(secrets.token_bytes(8 * count), np.uint64) >> np.uint64(11)
-    return torch.from_numpy(ndtri((bits + 0.5) / 2.0**53)).view(shape)
+    bits = np.frombuffer(secrets.token_bytes(8 * count), np.uint64) >> np.uint64(12)
+    return torch.from_numpy(ndtri((bits + 0.5) / 2.0**52)).view(shape)

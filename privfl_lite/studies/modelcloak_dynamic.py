@@ -95,7 +95,7 @@ def _train(settings: dict, cell: dict) -> dict:
     rounds = len(run.history)
     eps = privacy.epsilon(scales, settings["rate"], rounds, settings["delta_dp"])
     apart = [sum(v) / len(v) for v in (run.defense.apart[r.round] for r in run.history)]
-    return summary(run) | {
+    return summary(settings, data, run) | {
         "epsilon": round(eps, 4),
         "longest": [round(s, 4) for s in longest],
         "clipped": [round(v, 4) for v in apart],  # ‖raw − clipped‖: no noise lies on an upload here
