@@ -17,6 +17,7 @@ prior, alone and on the mean of 16 rounds.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import lru_cache
 
@@ -172,15 +173,20 @@ def _scores(settings: dict, found: Reconstruction, x: object) -> dict:
     images = metrics.as_image(found.images)
     apart, psnr = metrics.l2(images, x), metrics.psnr(images, x)
     hits = int((apart <= settings["threshold"]).sum())
-    low, high = metrics.wilson(hits, len(x))
     return {
         "images": len(x),
         "success": round(hits / len(x), 4),
-        "interval": [round(low, 4), round(high, 4)],
-        "l2": [round(v, 4) for v in apart.tolist()],
+        "interval": _rounded(metrics.wilson(hits, len(x))),
+        "l2": _rounded(apart.tolist()),
+        "l2_mean": round(apart.mean().item(), 4),
+        "l2_interval": _rounded(metrics.bootstrap_interval(apart)),
         "psnr_median": round(psnr.median().item(), 2),
         "evaluations": found.evaluations,
     }
+
+
+def _rounded(values: Iterable[float]) -> list[float]:
+    return [round(v, 4) for v in values]
 
 
 @lru_cache

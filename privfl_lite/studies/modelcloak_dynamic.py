@@ -43,7 +43,7 @@ def _settings(profile: str) -> dict:
         "fade_images": 64 if large else 24,
         "fade_steps": 2000 if large else 300,
         "fade_sigma": 0.01,
-        "tv": 1000.0,  # as in study noise
+        "tv": {"likelihood": 1000.0, "cosine": 0.02},
     }
 
 
@@ -122,14 +122,18 @@ def _fade(settings: dict, cell: dict) -> dict:
     fixed = settings["fade_sigma"] * _first_norm(settings)
     out = {"norms": [round(v, 6) for v in norms.tolist()], "noise_fixed": round(fixed, 5)}
     out["no noise"] = _psnr(attacks.ClosedForm().run(raw).images, x)
-    attack = Matching("likelihood", "adam", tv=settings["tv"], box=True,
-                      steps=settings["fade_steps"], show=False)  # fmt: skip
-    upload = share(net, x, y, DPGaussian(fixed), each=1, knows=("labels", "noise_std"))
-    out["fixed noise"] = _psnr(attack.run(upload).images, x)
+    known = ("labels", "noise_std")
+    sent = {"fixed noise": share(net, x, y, DPGaussian(fixed), each=1, knows=known)}
     cloaked = ModelCloak(1e9, settings["fade_sigma"], mode="dynamic", keep="scale")
-    upload = share(net, x, y, cloaked, each=1, knows=("labels",))
-    upload.knows["noise_std"] = settings["fade_sigma"] * norms.median().item()
-    out["noise that follows"] = _psnr(attack.run(upload).images, x)
+    upload = share(net, x, y, cloaked, each=1, knows=known[:1])
+    upload.knows["noise_std"] = settings["fade_sigma"] * norms.median().item()  # one for all
+    sent["noise that follows"] = upload
+    for name, upload in sent.items():
+        for cost, tv in settings["tv"].items():
+            attack = Matching(
+                cost, "adam", tv=tv, box=True, steps=settings["fade_steps"], show=False
+            )
+            out[f"{name}, {cost}"] = _psnr(attack.run(upload).images, x)
     return out
 
 
