@@ -28,6 +28,11 @@ def length(tensors: Tensors) -> Tensor:
     return torch.stack([t.flatten(1).pow(2).sum(1) for t in tensors.values()]).sum(0).sqrt()
 
 
+def flat(tensors: Tensors) -> Tensor:
+    """Each client's tensors (K, *shape) as one vector, (K, d), in the order of the model."""
+    return torch.cat([t.flatten(1) for t in tensors.values()], 1)
+
+
 def clip(tensors: Tensors, bound: float, per: str = "update") -> tuple[Tensors, Tensor]:
     """Each client's tensors (K, *shape), shortened to a length of at most ``bound`` where longer.
 
@@ -94,6 +99,25 @@ def gradient_function(model: nn.Module) -> Callable[[Tensors, Tensor, Tensor], T
         return many(theta, x, y)
 
     return gradient
+
+
+def passes(model: nn.Module) -> Callable[[Tensors, Tensor, Tensor], tuple[Tensors, Tensor]]:
+    """f(theta, x, y): gradients of the mean losses of U batches, (U, *shape), and their logits.
+
+    x: (U, N, C, H, W); y: (U, N, classes); θ is shared or has a leading U. In eval mode.
+    """
+    net = stateless(model, "eval")
+    loss, ranks = loss_function(net), {n: p.dim() for n, p in net.named_parameters()}
+
+    def one(theta: Tensors, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        logits = functional_call(net, theta, (x,))
+        return loss(logits, y), logits
+
+    def many(theta: Tensors, x: Tensor, y: Tensor) -> tuple[Tensors, Tensor]:
+        axes = {n: 0 if t.dim() > ranks[n] else None for n, t in theta.items()}
+        return vmap(grad(one, has_aux=True), (axes, 0, 0), randomness="different")(theta, x, y)
+
+    return many
 
 
 def update_function(

@@ -13,16 +13,12 @@ from privfl_lite import load, metrics, models, privacy
 from privfl_lite.attacks import IDLG
 from privfl_lite.defenses import DPGaussian, ModelCloak
 from privfl_lite.defenses.modelcloak import select
-from privfl_lite.gradients import clip, gradient_function, length, stateless, weights
+from privfl_lite.gradients import clip, flat, gradient_function, length, stateless, weights
 from privfl_lite.runtime import generator
 from privfl_lite.studies import STUDIES
 from privfl_lite.studies.modelcloak_attack import CLIPS, SIGMAS, paper_table_2
 from privfl_lite.teach import checks_modelcloak_fixed as checks
 from privfl_lite.wire import share
-
-
-def flat(tensors: dict) -> torch.Tensor:
-    return torch.cat([t.flatten(1) for t in tensors.values()], 1)
 
 
 def digit_uploads(count: int = 3, **cloak: float) -> torch.Tensor:

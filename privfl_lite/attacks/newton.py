@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.func import jvp, vmap
 
-from ..gradients import gradient_function, stateless, weights
+from ..gradients import flat, gradient_function, stateless, weights
 from ..wire import Upload
 from .base import Reconstruction
 
@@ -21,11 +21,6 @@ def read_label(upload: Upload) -> Tensor:
     return upload.tensors["head.bias"].argmin(1)
 
 
-def flat(tensors: dict[str, Tensor], u: int = 0) -> Tensor:
-    """All numbers of upload u as one vector, tensors in the order of the model."""
-    return torch.cat([t[u].flatten() for t in tensors.values()])
-
-
 def gradient_of_pixels(upload: Upload, label: Tensor, dtype: torch.dtype) -> Callable:
     """f(v): the flat gradient that an image with pixels v (n,) and this label would send."""
     net = copy.deepcopy(upload.model).to(dtype)
@@ -34,7 +29,7 @@ def gradient_of_pixels(upload: Upload, label: Tensor, dtype: torch.dtype) -> Cal
 
     def g(v: Tensor) -> Tensor:
         sent = f(theta, v.view(shape), label.view(1, 1))
-        return flat({n: sent[n] for n in names})
+        return flat({n: sent[n] for n in names})[0]
 
     return g
 
@@ -57,7 +52,7 @@ def gauss_newton(upload: Upload, masked: bool = True, steps: int = 25) -> Recons
         exact, fast = (
             gradient_of_pixels(upload, labels[u], d) for d in (torch.float64, torch.float32)
         )
-        seen = flat(upload.tensors, u).double()
+        seen = flat(upload.tensors)[u].double()
         keep = seen != 0 if masked else torch.ones_like(seen, dtype=torch.bool)
         v = torch.full((torch.Size(upload.model.shape).numel(),), 0.5, dtype=torch.float64)
         rest = (exact(v) - seen)[keep]

@@ -14,12 +14,11 @@ from typing import NamedTuple
 
 import torch
 from torch import Generator, Tensor
-from torch.func import functional_call, grad, vmap
 from torch.linalg import vector_norm
 from torch.nn import Module
 from torch.nn.functional import cosine_similarity, one_hot
 
-from ..gradients import Tensors, along, loss_function, stateless
+from ..gradients import Tensors, along, flat, passes
 from ..runtime import PrivflError, choose, progress
 from .base import Context, Defense
 from .mixing import distributions
@@ -223,30 +222,6 @@ class DCS2(Defense):
             facts["weights"] = self.weights(y.shape[1], labels.shape[1])
             facts["mixture"] = torch.cat([y, soft], 1)
         return facts
-
-
-def passes(model: Module) -> Callable[[Tensors, Tensor, Tensor], tuple[Tensors, Tensor]]:
-    """f(theta, x, y): gradients of the mean losses of U batches, (U, *shape), and their logits.
-
-    x: (U, N, C, H, W); y: (U, N, classes); θ is shared or has a leading U. In eval mode.
-    """
-    net = stateless(model, "eval")
-    loss, ranks = loss_function(net), {n: p.dim() for n, p in net.named_parameters()}
-
-    def one(theta: Tensors, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        logits = functional_call(net, theta, (x,))
-        return loss(logits, y), logits
-
-    def many(theta: Tensors, x: Tensor, y: Tensor) -> tuple[Tensors, Tensor]:
-        axes = {n: 0 if t.dim() > ranks[n] else None for n, t in theta.items()}
-        return vmap(grad(one, has_aux=True), (axes, 0, 0), randomness="different")(theta, x, y)
-
-    return many
-
-
-def flat(tensors: Tensors) -> Tensor:
-    """All tensors (K, *shape) as one vector a row, (K, d)."""
-    return torch.cat([t.flatten(1) for t in tensors.values()], 1)
 
 
 def project(g: Tensors, g_c: Tensors) -> tuple[Tensors, Tensor]:

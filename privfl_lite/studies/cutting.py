@@ -12,9 +12,10 @@ from torch.nn.functional import avg_pool2d
 
 from .. import metrics, models
 from ..attacks import IDLG, Reconstruction, gauss_newton
-from ..attacks.newton import flat, gradient_of_pixels, jacobian, read_label
+from ..attacks.newton import gradient_of_pixels, jacobian, read_label
 from ..data import load
 from ..defenses import Prune, Soteria
+from ..gradients import flat
 from ..wire import Upload, share
 from .base import Study
 from .pictures import pack
@@ -23,7 +24,7 @@ from .pictures import pack
 def rank(upload: Upload, x: Tensor, u: int = 0) -> tuple[int, int]:
     """How many entries of upload u are not zero, and the rank of their Jacobian at the image x."""
     g = gradient_of_pixels(upload, read_label(upload)[u], torch.float64)
-    keep = flat(upload.tensors, u) != 0
+    keep = flat(upload.tensors)[u] != 0
     s = torch.linalg.svdvals(jacobian(g, x.double().flatten(), keep))
     return int(keep.sum()), int((s > 1e-10 * s[0]).sum())
 
