@@ -22,6 +22,7 @@ from .labels import infer_label, infer_labels
 from .linear import ClosedForm, row_quotients
 from .matching import DLG, GS, IDLG, Matching
 from .newton import gauss_newton
+from .pair import Pair
 from .recursive import Recursive
 
 ATTACKS = {
@@ -46,6 +47,7 @@ __all__ = [
     "Imprint",
     "ImprintReadout",
     "Matching",
+    "Pair",
     "Reconstruction",
     "Recursive",
     "align_signs",
