@@ -8,6 +8,7 @@ MODULES = (
     "attack_table",
     "baselines",
     "cutting",
+    "dcs2_attack",
     "failure_gallery",
     "first_look",
     "generative_priors",
