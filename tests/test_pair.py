@@ -2,77 +2,90 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-import numpy as np
 import pytest
 import torch
-from torch.nn.functional import cross_entropy
+from torch.nn.functional import cross_entropy, one_hot
 
 from privfl_lite import load, metrics, models, share
-from privfl_lite.attacks.pair import Pair, split_head
+from privfl_lite.attacks import Pair, pair
+from privfl_lite.attacks.recursive import by_channel, kernel_equations
 from privfl_lite.defenses import DCS2
 from privfl_lite.runtime import PrivflError
-from privfl_lite.wire import Upload
-
-SIZE = 16  # pixels a side: a second instead of a minute
 
 
 @pytest.fixture(scope="module")
-def hidden() -> tuple[Upload, torch.Tensor, DCS2]:
-    """Three digits behind DCS², in double precision, with the mixture of labels granted."""
-    digits = load("mnist", size=SIZE)
-    net = models.build("lenet", digits).double()
-    x, y = digits.sample(3, split="test", seed=0)
-    defense = DCS2(steps=60, box=True)
-    upload = share(net, x.double(), y, defense, each=1, knows=("mixture",))
-    known = {"labels": upload.knows["mixture"]}
-    return replace(upload, batch=2, knows=known), x.double(), defense
+def net():
+    return models.build("lenet", (1, 28, 28), 10).double()
 
 
-def test_the_last_layer_is_split_into_both_representations(hidden):
-    """Against the network itself: r, and δ by autograd."""
-    upload, x, defense = hidden
-    net = upload.model.requires_grad_(False)
-    for u in range(len(x)):
-        both = torch.cat([x[u : u + 1], defense.crafted[u].images])
-        r_true, y = net.representation(both), upload.knows["labels"][u]
-        z = net.head(r_true).requires_grad_()
-        (delta_true,) = torch.autograd.grad(cross_entropy(z, y), z)
-        g = {n: t[u] for n, t in upload.tensors.items()}
-        rng = np.random.default_rng(0)
-        r, delta = split_head(g["head.weight"], g["head.bias"], net.head, y, 60, rng)
-        order = [0, 1] if (r - r_true).norm() < (r.flip(0) - r_true).norm() else [1, 0]
-        assert (r[order] - r_true).norm() < 1e-5 * r_true.norm()
-        assert (delta[order] - delta_true).norm() < 1e-5 * delta_true.norm()
+@pytest.fixture(scope="module")
+def mixed(net):
+    """A digit and an image far outside [0, 1], with a mixed label; and their mean gradient."""
+    x, y = load("mnist").sample(1, split="test", seed=3)
+    far = 6 * torch.randn(1, 1, 28, 28, generator=torch.Generator().manual_seed(1))
+    y_s = one_hot(y, 10).double()
+    soft = 0.7 * one_hot((y + 1) % 10, 10) + 0.3 * y_s
+    images, labels = torch.cat([x, far]).double(), torch.cat([y_s, soft])
+    names = [n for n, _ in net.named_parameters()]
+    loss = cross_entropy(net(images), labels)
+    grads = torch.autograd.grad(loss, list(net.parameters()))
+    return images, labels, dict(zip(names, grads, strict=True))
 
 
-def test_both_images_are_read_behind_dcs2(hidden):
-    upload, x, defense = hidden
-    found = Pair().run(upload)
-    scale = sum(t.square().flatten(1).sum(1) for t in upload.tensors.values())
-    assert (found.cost < 1e-9 * scale).all()
-    for u in range(len(x)):
-        both = torch.cat([x[u : u + 1], defense.crafted[u].images])
-        pair = found.images[2 * u : 2 * u + 2]
-        pair = pair[metrics.assign(pair, both)]
-        assert (metrics.psnr(pair.clamp(0, 1), both) > 60).all()
+def test_maps_are_the_convolutions(net):
+    x = torch.rand(1, 1, 28, 28).double()
+    for conv, act, m in zip(
+        net.features[0:6:2], net.features[1:6:2], pair.conv_maps(net), strict=True
+    ):
+        out = conv(x)
+        torch.testing.assert_close(m @ x.flatten(), (out - conv.bias[:, None, None]).flatten())
+        x = act(out)
 
 
-def test_wrong_labels_show_in_the_cost(hidden):
-    upload, right = hidden[0][0], hidden[0].knows["labels"][:1]
-    tries = (replace(upload, knows={"labels": y}) for y in (right, right.roll(1, dims=2)))
-    good, bad = (Pair().run(one).cost.item() for one in tries)
-    assert bad > 1e6 * max(good, 1e-20)
+def test_gradient_of_a_kernel_is_linear_in_the_input(net):
+    for i, side in ((2, 14), (4, 7)):
+        conv = net.features[i]
+        x = torch.rand(1, conv.in_channels, side, side).double()
+        out = conv(x)
+        errors = torch.randn(out.shape, generator=torch.Generator().manual_seed(i)).double()
+        (want,) = torch.autograd.grad((out * errors).sum(), conv.weight)
+        found = kernel_equations(conv, errors[0].flatten(1), (side, side)) @ x[0].flatten(1).T
+        torch.testing.assert_close(found, by_channel(want))
+    o, c, k = 3, 2, 5
+    rows = by_channel(want)
+    assert rows[o * 25 + k, c] == want[o, c].flatten()[k]
 
 
-def test_bad_requests_get_one_sentence(hidden):
-    upload, _, _ = hidden
-    with pytest.raises(PrivflError, match="two images and both label distributions"):
-        Pair().run(replace(upload, batch=1))
-    relu = models.build("lenet", load("mnist", size=SIZE), act="relu")
-    x, y = load("mnist", size=SIZE).sample(2, seed=0)
-    sent = share(relu, x, y)
-    labels = torch.eye(10)[y][None]
-    with pytest.raises(PrivflError, match="Pair knows Conv2d, Sigmoid and Flatten"):
-        Pair().run(replace(sent, knows={"labels": labels}))
+def test_two_images_are_separated_without_any_label(net, mixed):
+    images, labels, grads = mixed
+    split = pair.separate(net, grads["head.weight"], grads["head.bias"], range(10))
+    assert split.label == labels[0].argmax() and split.score < 1e-6
+    torch.testing.assert_close(split.f, net.features(images).detach(), rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(
+        split.delta, (net(images).softmax(1) - labels).detach(), atol=1e-6, rtol=0
+    )
+    torch.testing.assert_close(split.soft, labels[1], atol=1e-6, rtol=0)
+    found = pair.image_behind(net, grads, pair.refined(net, grads, split), pair.conv_maps(net))
+    assert (found - images[0]).abs().max() < 1e-3
+    other = pair.swapped(pair.swapped(split))
+    assert torch.equal(other.f, split.f) and torch.equal(other.delta, split.delta)
+
+
+def test_a_digit_is_read_behind_dcs2():
+    """From a 32-bit upload, with nothing granted; and at another size of images."""
+    for size in (28, 16):
+        digits = load("mnist", size=size)
+        net = models.build("lenet", digits)
+        x, y = digits.sample(1, split="test", seed=5)
+        pool = digits.x_train[digits.y_train != y], digits.y_train[digits.y_train != y]
+        upload = share(net, x, y, DCS2(steps=40, start="sample", pool=pool))
+        found = Pair().run(upload)
+        assert found.labels.tolist() == y.tolist() and found.cost.item() < 1e-2
+        assert metrics.psnr(found.images.clamp(0, 1), x).item() > 50
+
+
+def test_other_networks_are_refused():
+    relu = models.build("lenet", (1, 16, 16), 10, act="relu")
+    upload = share(relu, torch.rand(2, 1, 16, 16), torch.tensor([0, 1]))
+    with pytest.raises(PrivflError, match="Pair knows the sigmoid lenet only"):
+        Pair().run(upload)

@@ -1,173 +1,235 @@
-"""Two images behind one upload, told apart by linear algebra: the answer to DCS².
+"""Two images behind one upload, told apart by linear algebra: the attacker who knows DCS².
 
-A defense that adds one more image to a batch of one (DCS², Eq. 10) leaves a last-layer gradient of
-rank two. Four numbers separate it (``split_head``); from there the recursion of R-GAP (Zhu &
-Blaschko 2021) works for both images at once, and Gauss–Newton fixes what it leaves open. The labels
-must be granted, or tried. Chapter: DCS².
+One more image in a batch of one (DCS², Eq. 10) leaves a last-layer gradient ½(δ₁f₁ᵀ + δ₂f₂ᵀ), of
+rank 2. So f₁ lies in a known plane, and δ₁ = softmax(W f₁ + b) − y must lie in another: nine
+equations for two unknowns. What is left has rank 1 and gives f₂, δ₂, and with them the concealed
+label and λg. Both backward passes are then known, and each convolution's gradient is linear in its
+input (R-GAP, for two images): the third one fixes both inputs (and, by how well it fits, f₁ more
+exactly); in the second, what the other image may have added is projected away; a least-squares
+problem in one image is left. Chapter: DCS².
 """
 
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
+from typing import NamedTuple
 
-import numpy as np
 import torch
-from scipy.optimize import least_squares
-from scipy.special import softmax
 from torch import Tensor, nn
-from torch.nn.functional import unfold
+from torch.nn import Module
+from torch.nn.functional import conv2d, one_hot
 
-from ..runtime import PrivflError, generator
+from ..gradients import Tensors
+from ..runtime import PrivflError
 from ..wire import Upload
 from .base import Reconstruction
-from .recursive import solve
+from .recursive import by_channel, kernel_equations
 
-PAIR = 2
+LENET = [nn.Conv2d, nn.Sigmoid] * 3 + [nn.Flatten]
 
 
 class Pair:
-    """Rebuild both images behind each upload.
+    """Rebuild the image that bears its own label, of the two behind each upload to a ``lenet``.
 
-    ``upload.batch`` is 2 and ``knows["labels"]`` holds both label distributions (U, 2, classes).
-    Works on Conv2d, Sigmoid, Flatten and a last layer with a bias (``lenet``). Singular values
-    under ``tol`` of the largest count as 0; ``steps`` of Gauss–Newton; ``starts`` for the last
-    layer. Images stand in the order of their labels (equal labels: in any); the cost is the squared
-    error of the gradient that they have.
+    Nothing is granted, not even the label: all are tried. If both labels are one-hot, both orders
+    are tried, and the image that keeps to [0, 1] is taken. ``splits`` has what the last layer told
+    of each upload; the cost is how far that is from fitting.
     """
 
-    def __init__(self, tol: float = 1e-6, steps: int = 60, starts: int = 60):
-        self.tol, self.steps, self.starts = tol, steps, starts
+    def __init__(self) -> None:
+        self.splits: list[Split] = []
 
     def run(self, upload: Upload, seed: int = 0) -> Reconstruction:
-        labels = upload.knows.get("labels")
-        if upload.batch != PAIR or labels is None or labels.dim() != 3:
-            raise PrivflError(
-                "Pair needs uploads of two images and both label distributions, knows['labels'] of "
-                f"shape (U, 2, classes); got batch {upload.batch}"
-            )
         net = copy.deepcopy(upload.model).double().requires_grad_(False)
-        known = [nn.Conv2d, nn.Sigmoid, nn.Flatten]
-        if not all(type(layer) in known for layer in net.features) or net.head.bias is None:
+        if [type(layer) for layer in net.features] != LENET or net.head.bias is None:
             raise PrivflError(
-                "Pair knows Conv2d, Sigmoid and Flatten, and a last layer with a bias"
+                "Pair knows the sigmoid lenet only: three convolutions and a last layer with a bias"
             )
-        found = [self._one(upload[u], net, labels[u].double(), seed) for u in range(len(upload))]
-        like = upload.tensors["head.weight"]
-        images = torch.stack(found).to(like)  # (U, 2, C, H, W)
-        again = upload.imitator()(images, labels.to(like))
-        cost = sum((again[n] - t).square().flatten(1).sum(1) for n, t in upload.tensors.items())
-        return Reconstruction(images.flatten(0, 1), labels.argmax(2).flatten(), cost)
-
-    def _one(self, upload: Upload, net: nn.Module, labels: Tensor, seed: int) -> Tensor:
-        """Both images (2, C, H, W) behind one upload."""
-        g = {n: t[0].double() for n, t in upload.gradients().items()}
-        rng = np.random.default_rng(generator(seed).initial_seed())
-        a, delta = split_head(g["head.weight"], g["head.bias"], net.head, labels, self.starts, rng)
-        back, shapes = delta @ net.head.weight, [(1, *net.shape)]
-        x = torch.zeros(shapes[0]).double()
-        for layer in list(net.features)[:-1]:
-            x = layer(x)
-            shapes.append(tuple(x.shape))
-        trust, hold = torch.ones_like(a), None
-        for i in reversed(range(len(net.features))):
-            layer, shape = net.features[i], (PAIR, *shapes[i][1:])
-            if isinstance(layer, nn.Flatten):
-                a, back, trust = (t.reshape(shape) for t in (a, back, trust))
-            elif isinstance(layer, nn.Sigmoid):
-                a = a.clamp(1e-9, 1 - 1e-9)
-                trust, a = a * (1 - a), torch.logit(a)
-                back = back * trust
-            else:
-                a, left = inputs(layer, g[f"features.{i}.weight"], back, a, trust, shape, self.tol)
-                if i and left.shape[1] and hold is None:  # some directions are open
-                    hold = net.features[:i], a, left
-                (back,) = torch.func.vjp(layer, a)[1](back)
-        return a if hold is None else refine(*hold, a, self.steps)
-
-
-def inputs(
-    layer: nn.Conv2d, g_weight: Tensor, delta: Tensor, out: Tensor, trust: Tensor, shape: tuple,
-    tol: float,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """Inputs (2, C, H, W) of a convolution from its weight gradient and its outputs, both linear.
-
-    ``delta``: ∂ℓ/∂output; ``trust`` weighs the equations of the outputs. The second result is an
-    orthonormal basis (numbers, k) of the directions that stay open.
-    """
-    (_, c, h, w), one = shape, torch.eye(shape[2] * shape[3]).to(out).view(-1, 1, *shape[2:])
-    seen = unfold(one, layer.kernel_size, layer.dilation, layer.padding, layer.stride)
-    rows = torch.einsum("pkl,ndl->dknp", seen, delta.flatten(2)).flatten(2).flatten(0, 1)
-    a, free = solve(rows, g_weight.flatten(2).transpose(1, 2).flatten(0, 1), tol)  # every channel
-    a, k = a.T.reshape(c, PAIR, h, w).transpose(0, 1), free.shape[1]
-    basis = torch.zeros(c, k, PAIR, c, h, w).to(out)
-    for channel in range(c):
-        basis[channel, :, :, channel] = free.T.reshape(k, PAIR, h, w)
-    basis = basis.flatten(0, 1)  # (C k, 2, C, H, W)
-    if not k:
-        return a, basis.flatten(1).T
-    moved = layer(basis.flatten(0, 1)) - layer(torch.zeros(1, c, h, w).to(out))
-    columns = (moved.view(-1, *out.shape) * trust).flatten(1).T
-    t, left = solve(columns, ((out - layer(a)) * trust).reshape(-1, 1), tol)
-    return a + (t.T @ basis.flatten(1)).view(shape), basis.flatten(1).T @ left
-
-
-def refine(front: nn.Module, a: Tensor, left: Tensor, x: Tensor, steps: int) -> Tensor:
-    """Images whose front(x) agree with ``a`` (2, …) in all directions but ``left``, from start x.
-
-    Gauss–Newton with Levenberg and Marquardt's damping; the images' Jacobians are two blocks.
-    """
-    slope = torch.func.jacfwd(lambda z: front(z[None])[0].flatten())
-
-    def misfit(x: Tensor) -> Tensor:
-        r = (front(x) - a).flatten()
-        return r - left @ (left.T @ r)
-
-    r, damping = misfit(x), 1e-3
-    for _ in range(steps):
-        blocks = [slope(image).flatten(1) for image in x]
-        seen = torch.cat(
-            [left[i * len(J) : (i + 1) * len(J)].T @ J for i, J in enumerate(blocks)], 1
+        self.splits, images, maps = [], [], conv_maps(net)
+        for k in range(len(upload)):
+            one = {n: t[k].double() for n, t in upload.gradients().items()}
+            split = separate(net, one["head.weight"], one["head.bias"], range(net.num_classes))
+            split = refined(net, one, split)
+            orders = [split] if split.soft.max() < 0.99 else [split, swapped(split)]
+            images.append(min((image_behind(net, one, s, maps) for s in orders), key=_outside))
+            self.splits.append(split)
+        return Reconstruction(
+            images=torch.stack(images),
+            labels=torch.tensor([split.label for split in self.splits]),
+            cost=torch.tensor([split.score for split in self.splits]),
         )
-        normal = torch.block_diag(*[J.T @ J for J in blocks]) - seen.T @ seen
-        down = torch.cat([J.T @ part for J, part in zip(blocks, r.chunk(PAIR), strict=True)])
-        ridge = damping * torch.diag(normal.diagonal() + 1e-12)
-        new = x - torch.linalg.solve(normal + ridge, down).view_as(x)
-        if (after := misfit(new)) @ after < r @ r:
-            x, r, damping = new, after, max(damping / 5, 1e-14)
-        else:
-            damping *= 4
-        if r @ r < 1e-22 * a.numel():
-            break
-    return x
 
 
-def split_head(
-    g_weight: Tensor, g_bias: Tensor, head: nn.Linear, labels: Tensor, starts: int, rng: object
-) -> tuple[Tensor, Tensor]:
-    """Representations r (2, D) and δ = ∂ℓ/∂z (2, classes) of the two images of a mean loss.
+class Split(NamedTuple):
+    """Features f (2, n) and errors δ (2, classes) of the sensitive image and the concealed one."""
 
-    ∇W = Σ δ_i r_iᵀ has rank two, so r_i = q_i V with the two leading right singular vectors V, and
-    δ_i = ½ (softmax(W r_i + b) − y_i): four numbers q for the 2 · classes numbers of ∇W Vᵀ and the
-    bias gradient. Least squares from random starts, the best by its own cost.
+    f: Tensor
+    delta: Tensor
+    label: int
+    soft: Tensor  # label distribution of the concealed image
+    score: float  # how far all this is from fitting, and from its range
+
+
+def separate(model: Module, weight: Tensor, bias: Tensor, labels: Sequence[int]) -> Split:
+    """Split the last layer's gradient (classes, n), (classes,); of the labels the one that fits."""
+    return min((_split(model, weight, bias, c) for c in labels), key=lambda split: split.score)
+
+
+def _split(model: Module, g: Tensor, g_b: Tensor, label: int) -> Split:
+    """Levenberg–Marquardt for f₁ = V a on P(softmax(W V a + b) − y) = 0, from a fan of starts."""
+    w, b = (p.detach().to(g) for p in (model.head.weight, model.head.bias))
+    y = one_hot(torch.tensor(label), len(b)).to(g)
+    left, _, right = torch.linalg.svd(g, full_matrices=False)
+    v, off = right[:2].T, torch.eye(len(b)).to(g) - left[:, :2] @ left[:, :2].T
+    angle = torch.linspace(0, 2 * torch.pi, 73)[:-1].to(g)
+    radius = torch.linspace(0.08, 1, 12).to(g)[:, None] * len(v) ** 0.5  # features lie in (0, 1)
+    a = torch.stack([radius * angle.cos(), radius * angle.sin()], -1).view(-1, 2)
+    a = a[(a @ v.T > -0.01).to(g).mean(1) > 0.9]
+    if not len(a):
+        return Split(
+            torch.zeros(2, len(v)).to(g), torch.zeros(2, len(b)).to(g), label, y, torch.inf
+        )
+
+    def residual(a: Tensor) -> tuple[Tensor, Tensor]:
+        p = (a @ (w @ v).T + b).softmax(1)
+        slope = torch.diag_embed(p) - p[:, :, None] * p[:, None]
+        return (p - y) @ off, off @ slope @ w @ v
+
+    damp, (r, slope) = torch.full((len(a), 1, 1), 1e-3).to(g), residual(a)
+    for _ in range(60):
+        h = slope.mT @ slope
+        ridge = damp * h.diagonal(dim1=1, dim2=2).sum(1)[:, None, None] + 1e-14
+        h = h + ridge * torch.eye(2).to(g)
+        new = a - torch.linalg.solve(h, slope.mT @ r[..., None])[..., 0]
+        r_new, slope_new = residual(new)
+        ok = (r_new.norm(dim=1) < r.norm(dim=1))[:, None]
+        a, r = torch.where(ok, new, a), torch.where(ok, r_new, r)
+        slope = torch.where(ok[..., None], slope_new, slope)
+        damp = torch.where(ok[..., None], damp / 5, damp * 5).clamp(1e-9, 1e6)
+    f, delta, soft = completed(model, g, g_b, label, a @ v.T)
+    score = r.norm(dim=1) + sum((t - t.clamp(0, 1)).abs().amax(1) for t in (*f.unbind(1), soft))
+    k = score.nan_to_num(torch.inf).argmin()
+    return Split(f[k], delta[k], label, soft[k], score[k].item())
+
+
+def completed(model: Module, g: Tensor, g_b: Tensor, label: int, f_1: Tensor) -> tuple:
+    """Features (N, 2, n), errors (N, 2, classes) and x̃'s label, for features f₁ (N, n) of x_s."""
+    w, b = (p.detach().to(g) for p in (model.head.weight, model.head.bias))
+    d_1 = (f_1 @ w.T + b).softmax(1) - one_hot(torch.tensor(label), len(b)).to(g)
+    d_2 = 2 * g_b - d_1
+    rest = 2 * g - d_1[:, :, None] * f_1[:, None]  # δ₂ f₂ᵀ
+    f_2 = (rest * d_2[..., None]).sum(1) / d_2.pow(2).sum(1, keepdim=True)
+    soft = (f_2 @ w.T + b).softmax(1) - d_2
+    return torch.stack([f_1, f_2], 1), torch.stack([d_1, d_2], 1), soft
+
+
+def refined(model: Module, tensors: Tensors, split: Split) -> Split:
+    """Move f₁ in its plane to where the third convolution's gradient fits best (Nelder–Mead).
+
+    Needed where δ₁ and δ₂ are nearly parallel, as with ỹ = y_s: there the last layer tells f₁ + f₂
+    only. Then the search also starts on both sides of where it is.
     """
-    weight, bias, y = head.weight.numpy(), head.bias.numpy(), labels.numpy()
-    basis = torch.linalg.svd(g_weight, full_matrices=False)[2][:PAIR].numpy()
-    seen, slope = g_weight.numpy() @ basis.T, weight @ basis.T
+    from scipy.optimize import minimize  # slow to import
 
-    def signals(q: np.ndarray) -> np.ndarray:  # δ (2, classes)
-        return 0.5 * (softmax(q @ slope.T + bias, axis=1) - y)
+    g, g_b = tensors["head.weight"], tensors["head.bias"]
+    _, sizes, right = torch.linalg.svd(g, full_matrices=False)
+    v = right[:2].T
 
-    def misfit(q: np.ndarray) -> np.ndarray:
-        q = q.reshape(PAIR, PAIR)
-        delta = signals(q)
-        return np.concatenate([(delta.T @ q - seen).ravel(), delta.sum(0) - g_bias.numpy()])
+    def at(a: Sequence[float]) -> Split:
+        f_1 = v @ torch.as_tensor(a).to(g)
+        f, delta, soft = (t[0] for t in completed(model, g, g_b, split.label, f_1[None]))
+        return split._replace(f=f, delta=delta, soft=soft)
 
-    size = np.linalg.norm(seen) / np.linalg.norm(g_bias.numpy())
-    tries = (least_squares(misfit, size * rng.normal(size=4)) for _ in range(starts))
-    best = next(tries)
-    for again in tries:
-        if best.cost < 1e-16 * np.square(seen).sum():
+    def misfit(a: Sequence[float]) -> float:
+        _, _, left_over = third_inputs(model, tensors, at(a))
+        return left_over
+
+    a_0, found = v.T @ split.f[0], []
+    for aside in (0.0, -1.0, 1.0) if sizes[1] < 1e-2 * sizes[0] else (0.0,):
+        a = (a_0 + torch.tensor([0, aside]).to(g)).tolist()
+        step = 0.2 if aside else 1e-3
+        simplex = [a, [a[0] + step / 2, a[1]], [a[0], a[1] + step]]
+        how = {"initial_simplex": simplex, "xatol": 1e-7, "fatol": 1e-12, "maxfev": 150}
+        found.append(minimize(misfit, a, method="Nelder-Mead", options=how))
+    best = min(found, key=lambda end: end.fun)
+    return at(best.x) if best.fun < third_inputs(model, tensors, split)[2] else split
+
+
+def third_inputs(model: Module, tensors: Tensors, split: Split) -> tuple[Tensor, Tensor, float]:
+    """Inputs (2, n) of the third convolution, errors (2, n) behind it; what it leaves unexplained.
+
+    Its weight gradient is linear in both inputs: 300 equations for 98 unknowns a channel.
+    """
+    third, side = model.features[4], model.shape[-1] // 4
+    seen = by_channel(tensors["features.4.weight"].double())
+    e = split.delta @ model.head.weight.detach().double() * split.f * (1 - split.f)
+    maps = (e_i.view(third.out_channels, -1) / 2 for e_i in e)
+    m = torch.cat([kernel_equations(third, e_i, (side, side)) for e_i in maps], 1)
+    inputs = torch.linalg.lstsq(m, seen).solution
+    left_over = (m @ inputs - seen).norm().nan_to_num(torch.inf).item()
+    return inputs.T.view(-1, 2, side**2).transpose(0, 1).flatten(1), e, left_over
+
+
+def conv_maps(model: Module) -> list[Tensor]:
+    """The three convolutions as matrices (outputs, inputs) on flat inputs, without their biases."""
+    maps, x = [], torch.zeros(1, *model.shape).double()
+    for conv, act in zip(model.features[0:6:2], model.features[1:6:2], strict=True):
+        basis = torch.eye(x.numel()).double().view(-1, *x.shape[1:])
+        out = conv2d(basis, conv.weight.detach().double(), None, conv.stride, conv.padding)
+        maps, x = [*maps, out.flatten(1).T], act(conv(x))
+    return maps
+
+
+def image_behind(model: Module, tensors: Tensors, split: Split, maps: Sequence[Tensor]) -> Tensor:
+    """The first image of a split (C, H, W), back through the lenet's three convolutions.
+
+    ``maps``: those of ``conv_maps``.
+    """
+    first, second = model.features[0], model.features[2]
+    sides = (model.shape[-1], model.shape[-1] // 2, model.shape[-1] // 4)
+    m_1, m_2, m_3 = maps
+    g_2, channels = by_channel(tensors["features.2.weight"].double()), second.out_channels
+    a_2, e_3, _ = third_inputs(model, tensors, split)
+    a_2 = a_2.clamp(1e-7, 1 - 1e-7)
+    e_2 = e_3 @ m_3 * a_2 * (1 - a_2)
+    size = (sides[1], sides[1])
+    ours, theirs = (kernel_equations(second, e.view(channels, -1), size) / 2 for e in e_2)
+    left, sizes, _ = torch.linalg.svd(theirs)
+    free = left[:, int((sizes > 1e-6 * sizes[0]).sum()) :].T  # what no x̃ can have caused
+    unit = (free @ ours).norm() / len(free) ** 0.5
+    ours, seen = free @ ours / unit, free @ g_2 / unit
+    out = a_2[0].logit() - second.bias.detach().double().repeat_interleave(sides[2] ** 2)
+    shift = first.bias.detach().double().repeat_interleave(sides[1] ** 2)
+
+    def residual(x: Tensor) -> tuple[Tensor, Tensor]:
+        a_1 = torch.sigmoid(m_1 @ x + shift)
+        fit = ours @ a_1.view(-1, sides[1] ** 2).T - seen
+        return torch.cat([fit.T.flatten(), m_2 @ a_1 - out]), a_1
+
+    x, damp = torch.zeros(m_1.shape[1]).double(), 1e-6
+    (r, a_1), eye = residual(x), torch.eye(m_1.shape[1]).double()
+    for _ in range(12):  # Gauss–Newton: convolution and sigmoid are all that is left
+        slope = (a_1 * (1 - a_1))[:, None] * m_1
+        rows = ours @ slope.view(-1, sides[1] ** 2, len(x))
+        j = torch.cat([rows.flatten(0, 1), m_2 @ slope])
+        h, down = j.T @ j, j.T @ r
+        new = x - torch.linalg.solve(h + damp * eye, down)
+        r_new, a_new = residual(new)
+        if not r_new.norm() < r.norm():
+            damp *= 100
+            continue
+        done = r_new.norm() > 0.999 * r.norm()
+        x, r, a_1, damp = new, r_new, a_new, max(damp / 10, 1e-10)
+        if done:
             break
-        best = min(best, again, key=lambda fit: fit.cost)
-    q = best.x.reshape(PAIR, PAIR)
-    return torch.from_numpy(q @ basis), torch.from_numpy(signals(q))
+    return x.view(model.shape).float()
+
+
+def swapped(split: Split) -> Split:
+    """The other order: where both labels are one-hot, nothing tells x̃ from x_s but its range."""
+    return split._replace(f=split.f.flip(0), delta=split.delta.flip(0))
+
+
+def _outside(image: Tensor) -> float:
+    return (image - image.clamp(0, 1)).abs().max().item()

@@ -131,11 +131,23 @@ def from_gradient(
     if isinstance(layer, nn.Linear):  # ∇W = δ aᵀ
         free = torch.eye(*shape).to(delta)[: 0 if delta.any() else None]
         return g_weight.T @ delta / delta.square().sum().clamp(min=1e-300), free
-    one = torch.eye(shape[1] * shape[2]).to(delta).view(-1, 1, *shape[1:])  # each pixel alone
-    seen = nn.functional.unfold(one, layer.kernel_size, layer.dilation, layer.padding, layer.stride)
-    equations = torch.einsum("pkl,dl->dkp", seen, delta.flatten(1)).flatten(0, 1)  # every channel
-    a, free = solve(equations, g_weight.flatten(2).transpose(1, 2).flatten(0, 1), tol)
+    a, free = solve(kernel_equations(layer, delta, shape[1:]), by_channel(g_weight), tol)
     return a.T.reshape(shape), torch.block_diag(*[free.T] * shape[0]).reshape(-1, *shape)
+
+
+def kernel_equations(layer: nn.Conv2d, delta: Tensor, size: tuple) -> Tensor:
+    """M (outputs·k², pixels): an input channel a of this size has the weight gradient M a.
+
+    ``delta`` (outputs, *size of the output) is ∂ℓ/∂output; the rows are those of ``by_channel``.
+    """
+    one = torch.eye(size[0] * size[1]).to(delta).view(-1, 1, *size)  # each pixel alone
+    seen = nn.functional.unfold(one, layer.kernel_size, layer.dilation, layer.padding, layer.stride)
+    return torch.einsum("pkl,dl->dkp", seen, delta.flatten(1)).flatten(0, 1)
+
+
+def by_channel(g_weight: Tensor) -> Tensor:
+    """A weight gradient (outputs, inputs, k, k) as (outputs·k², inputs)."""
+    return g_weight.flatten(2).transpose(1, 2).flatten(0, 1)
 
 
 def from_output(
