@@ -65,26 +65,30 @@ class ModelCloak(Defense):
         if self.where == "server":
             return kept
         std = self._std(sensitivity)
-        return {n: t + along(std, t) * self._normal(t, ctx) for n, t in kept.items()}
+        draw = _system_normal if self.crypto else ctx.normal
+        return {n: t + along(std, t) * draw(t) for n, t in kept.items()}
 
     def average(self, mean: Tensors, share: float, rng: torch.Generator) -> Tensors:
         if self.where == "client":
             return mean
         std = share * self._std(torch.tensor([self._longest])).item()  # ς/K where weights are equal
         self._longest = 0.0
-        return {
-            n: t + std * (_system_normal(t.shape) if self.crypto else _seeded_normal(t, rng)).to(t)
-            for n, t in mean.items()
-        }
+
+        def draw(t: Tensor) -> Tensor:
+            return _system_normal(t) if self.crypto else torch.randn(t.shape, generator=rng).to(t)
+
+        return {n: t + std * draw(t) for n, t in mean.items()}
+
+    @property
+    def _follows(self) -> bool:
+        """Whether the noise depends on the data."""
+        return (self.mode, self.keep) == ("dynamic", "scale")
 
     def _std(self, sensitivity: Tensor) -> Tensor:
         """ς for each client (K,), in units of the update."""
-        if self.mode == "dynamic" and self.keep == "scale":
+        if self._follows:
             return self.sigma * sensitivity
         return torch.full_like(sensitivity, self.sigma * self.clip)
-
-    def _normal(self, like: Tensor, ctx: Context) -> Tensor:
-        return _system_normal(like.shape).to(like) if self.crypto else ctx.normal(like)
 
     def _remember(self, sensitivity: Tensor, ctx: Context, tensors: int) -> None:
         self._tensors = tensors
@@ -101,14 +105,16 @@ class ModelCloak(Defense):
     def epsilon(
         self, rounds: int, rate: float, delta_dp: float = 1e-5, sampling: str = "poisson"
     ) -> float | None:
-        """What holds for one client's whole data, or None: dynamic noise follows private data.
+        """What holds for one client's whole data, or None where the noise follows private data.
+
+        Dynamic noise of the same variance is fixed noise, so it has the ε of σ, not of σ_dyn.
 
         Noise on each upload is against the server, which sees who took part: sampling hides nobody.
         The client that joined most often counts, and its data may be replaced, which moves an
         upload by up to 2C (√L times that where L tensors are clipped one by one). Noise on the mean
         is against those who see only models; there sampling counts.
         """
-        if self.mode == "dynamic" or not self.sigma:
+        if self._follows or not self.sigma:
             return None
         scale = self.sigma / math.sqrt(self._tensors)
         if self.where == "client":
@@ -132,7 +138,7 @@ class ModelCloak(Defense):
     def secrets(self) -> dict[str, object]:
         """C, and ς where it does not depend on the data; no noise lies on an upload to a server."""
         known: dict[str, object] = {"clip": self.clip, "per": self.per}
-        if self.where == "client" and (self.mode, self.keep) != ("dynamic", "scale"):
+        if self.where == "client" and not self._follows:
             known["noise_std"] = self.sigma * self.clip
         return known
 
@@ -179,11 +185,7 @@ def select(
     return best
 
 
-def _seeded_normal(like: Tensor, rng: torch.Generator) -> Tensor:
-    return torch.randn(like.shape, generator=rng)
-
-
-def _system_normal(shape: torch.Size) -> Tensor:
+def _system_normal(like: Tensor) -> Tensor:
     """Standard normal numbers from the operating system's generator, by the inverse of Φ.
 
     Each uniform number has 52 random bits and lies at the middle of its step, so it is never 0 or
@@ -191,6 +193,5 @@ def _system_normal(shape: torch.Size) -> Tensor:
     through which the clean value may be told (Mironov 2012): a deployment that must exclude that
     needs discrete noise.
     """
-    count = math.prod(shape)
-    bits = np.frombuffer(secrets.token_bytes(8 * count), np.uint64) >> np.uint64(12)
-    return torch.from_numpy(ndtri((bits + 0.5) / 2.0**52)).view(shape)
+    bits = np.frombuffer(secrets.token_bytes(8 * like.numel()), np.uint64) >> np.uint64(12)
+    return torch.from_numpy(ndtri((bits + 0.5) / 2.0**52)).view(like.shape).to(like)

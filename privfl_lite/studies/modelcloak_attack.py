@@ -35,8 +35,8 @@ ROUNDS = 16  # that the patient attacker averages
 
 def _settings(profile: str) -> dict:
     large = profile == "gpu"
-    steps = {"mnist": 600, "cifar10": 3000, "faces": 600}
-    images = {"mnist": 24, "cifar10": 24, "faces": 24}
+    steps = {"mnist": 600, "cifar10": 3000, "lfw" if large else "faces": 600}
+    images = dict.fromkeys(steps, 24)
     return {
         "sources": {name: load(name).source for name in steps},
         "model": "lenet4 (sigmoid), untrained",

@@ -24,7 +24,7 @@ from .base import Study
 from .modelcloak_training import STUDY as TRAINING
 from .modelcloak_training import cloak, summary, train
 
-CHOSEN = {"mnist-full": (5, 2), "cifar10": (3, 2), "faces": (2, 3)}  # σ, C of Table II
+CHOSEN = {"mnist-full": (5, 2), "cifar10": (3, 2), "faces": (2, 3), "lfw": (2, 3)}  # Table II
 KINDS = {
     "fixed": {},
     "dynamic, same variance": {"mode": "dynamic", "keep": "variance"},
@@ -34,8 +34,9 @@ KINDS = {
 
 def _settings(profile: str) -> dict:
     large = profile == "gpu"
-    return TRAINING.settings(profile) | {
-        "chosen": {name: list(pair) for name, pair in CHOSEN.items()},
+    training = TRAINING.settings(profile)
+    return training | {
+        "chosen": {name: list(CHOSEN[name]) for name in training["sources"]},
         "rate": 0.1,
         "delta_dp": 1e-5,
         "fade_model": "mlp (64 hidden units), trained on 1,000 digits",
