@@ -68,6 +68,18 @@ def expect(capsys: pytest.CaptureFixture) -> Callable[[Callable, Callable, str],
     return told
 
 
+@pytest.fixture
+def refused() -> Callable[[Callable, str], None]:
+    """refused(call, says): bad input is answered by one sentence."""
+
+    def told(call: Callable, says: str) -> None:
+        with pytest.raises(pf.PrivflError) as error:
+            call()
+        assert says in str(error.value) and "\n" not in str(error.value)
+
+    return told
+
+
 @pytest.fixture(scope="module")
 def chromium():
     """A headless browser. One at a time in a process, and gone when its module is done: while it

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from privfl_lite import PrivflError, defenses, models, share
+from privfl_lite import defenses, models, share
 from privfl_lite.defenses import Context, Defense, DPGaussian, Prune
 from privfl_lite.runtime import generator
 
@@ -94,7 +94,5 @@ def test_names_on_the_command_line():
         (lambda: defenses.build("prune:rate=high"), "'prune' cannot use 'rate=high'"),
     ],
 )
-def test_bad_settings_get_one_sentence(call, says):
-    with pytest.raises(PrivflError) as error:
-        call()
-    assert says in str(error.value) and "\n" not in str(error.value)
+def test_bad_settings_get_one_sentence(refused, call, says):
+    refused(call, says)

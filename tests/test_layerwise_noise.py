@@ -9,7 +9,7 @@ import pytest
 import torch
 from sklearn.linear_model import orthogonal_mp
 
-from privfl_lite import FedAvg, Plan, PrivflError, defenses, models, share
+from privfl_lite import FedAvg, Plan, defenses, models, share
 from privfl_lite.defenses import CAFL, POGZFL, Context, DPGaussian, Prune
 from privfl_lite.defenses.cafl import omp
 from privfl_lite.defenses.pogz import by_layer, from_layers, laplace, pogz
@@ -417,7 +417,5 @@ def test_names_on_the_command_line():
         (lambda: defenses.build("pogz_fl:eps=low"), "'pogz_fl' cannot use 'eps=low'"),
     ],
 )
-def test_bad_settings_get_one_sentence(call, says):
-    with pytest.raises(PrivflError) as error:
-        call()
-    assert says in str(error.value) and "\n" not in str(error.value)
+def test_bad_settings_get_one_sentence(refused, call, says):
+    refused(call, says)

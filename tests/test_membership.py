@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn.functional import interpolate, one_hot
 
 import privfl_lite as pf
-from privfl_lite import PrivflError, metrics, models
+from privfl_lite import metrics, models
 from privfl_lite.attacks import membership
 from privfl_lite.attacks.membership import (
     LabelOracle,
@@ -277,8 +277,6 @@ def test_an_untrained_model_gives_nothing_away():
         (lambda n, o, x, y: boundary_scores(o, x, y, starts=x[..., 1:]), "got (20, 1, 8, 7)"),
     ],
 )
-def test_bad_input_gets_one_sentence(call, says):
+def test_bad_input_gets_one_sentence(refused, call, says):
     net, x, y = linear((1, 8, 8), 3)
-    with pytest.raises(PrivflError) as error:
-        call(net, LabelOracle(net), x, y)
-    assert says in str(error.value) and "\n" not in str(error.value)
+    refused(lambda: call(net, LabelOracle(net), x, y), says)
