@@ -10,7 +10,6 @@ import shutil
 import sys
 import time
 from importlib.metadata import version
-from itertools import product
 from statistics import median
 
 from . import assets, attacks, data, defenses, models, privacy
@@ -26,7 +25,7 @@ def attack(args: argparse.Namespace) -> dict:
     """Attack the uploads of clients who hold ``--images`` images, and score what comes out."""
     choose("attack", args.attack, attacks.ATTACKS)
     images = data.load(args.dataset)
-    result, picture = _attack_once(args, args.attack, args.defense, images)
+    result, picture = _attack_once(args, args.attack, _sent(args, args.defense, images))
     if args.png:
         from .teach.figures import leak_picture, style
 
@@ -44,18 +43,22 @@ def attack(args: argparse.Namespace) -> dict:
     return {**_settings(args, images), **result}
 
 
-def _attack_once(args: argparse.Namespace, name: str, defense: str, images: data.Dataset) -> tuple:
+def _sent(args: argparse.Namespace, defense: str, images: data.Dataset) -> tuple:
+    """The private images and labels, and what their owners upload."""
     model = models.build(args.model, images, seed=args.seed)
     x, y = images.sample(args.images, seed=args.seed)
+    kept = defenses.build(defense)
+    return x, y, share(model, x, y, kept, args.knows, each=args.batch, seed=args.seed)
+
+
+def _attack_once(args: argparse.Namespace, name: str, sent: tuple) -> tuple:
     kind = attacks.ATTACKS[name]
     takes = {n for n, p in inspect.signature(kind).parameters.items() if p.annotation == "int"}
     given = {"steps": args.steps, "restarts": args.restarts}
     given = {k: v for k, v in given.items() if v is not None and k in takes}
     quiet = {"show": False} if args.quiet and "show" in inspect.signature(kind).parameters else {}
-    tool = kind(**given, **quiet)
+    tool, (x, y, upload) = kind(**given, **quiet), sent
     began = time.perf_counter()
-    protection = defenses.build(defense)
-    upload = share(model, x, y, protection, args.knows, each=args.batch, seed=args.seed)
     found = tool.run(upload, seed=args.seed)
     seconds = round(time.perf_counter() - began, 2)
     shown, scores = judge(found, x, y, args.batch)
@@ -68,20 +71,31 @@ def compare(args: argparse.Namespace) -> dict:
     images = data.load(args.dataset)
     table = []
     try:
-        for defense, name in product(defenses.DEFENSES, attacks.ATTACKS):
-            row = {"defense": defense, "attack": name}
+        for defense in defenses.DEFENSES:
+            sent: tuple | PrivflError
             try:
-                result, _ = _attack_once(args, name, defense, images)
+                sent = _sent(args, defense, images)  # once: some defenses search for long
             except PrivflError as error:
-                table.append({**row, "does_not_apply": str(error)})
-                print(f"{defense:14} {name:12} does not apply: {error}")
-                continue
-            psnr = median(image["psnr"] for image in result["per_image"])
-            table.append({**row, "psnr_median": psnr, **result})
-            print(f"{defense:14} {name:12} {psnr:6.1f} dB  SSIM {result['mean']['ssim']:.3f}")
+                sent = error
+            for name in attacks.ATTACKS:
+                table.append(_row(args, defense, name, sent))
     except KeyboardInterrupt:
         print("stopped; the rows above are kept", file=sys.stderr)
     return {**_settings(args, images), "table": table}
+
+
+def _row(args: argparse.Namespace, defense: str, name: str, sent: tuple | PrivflError) -> dict:
+    row = {"defense": defense, "attack": name}
+    try:
+        if isinstance(sent, PrivflError):
+            raise sent
+        result, _ = _attack_once(args, name, sent)
+    except PrivflError as error:
+        print(f"{defense:14} {name:12} does not apply: {error}")
+        return {**row, "does_not_apply": str(error)}
+    psnr = median(image["psnr"] for image in result["per_image"])
+    print(f"{defense:14} {name:12} {psnr:6.1f} dB  SSIM {result['mean']['ssim']:.3f}")
+    return {**row, "psnr_median": psnr, **result}
 
 
 def train(args: argparse.Namespace) -> dict:
