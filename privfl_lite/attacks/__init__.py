@@ -28,6 +28,7 @@ from .recursive import Recursive
 ATTACKS = {
     "closed_form": ClosedForm,
     "recursive": Recursive,
+    "pair": Pair,
     "dlg": DLG,
     "idlg": IDLG,
     "gs": GS,
