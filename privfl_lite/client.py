@@ -71,6 +71,7 @@ def train_one(
 ) -> tuple[Tensors, Tensors]:
     """Plain path: (Δ of the weights, buffers after training), each with a leading axis of 1."""
     net = copy.deepcopy(model).train(plan.mode == "train").requires_grad_(True)
+    net.load_state_dict({n: t[0] for n, t in defense.home([who], model).items()}, strict=False)
     optimizer = torch.optim.SGD(net.parameters(), lr=plan.eta, momentum=plan.momentum)
     before = {n: p.detach().clone() for n, p in net.named_parameters()}
     (x, y), loss = data, loss_function(net)
@@ -103,9 +104,11 @@ def train_many(
     """
     k, net = len(data), copy.deepcopy(model).train(plan.mode == "train")
     number, loss_of = list(range(k) if who is None else who), loss_function(net)
-    start = {n: p.detach() for n, p in net.named_parameters()}
-    theta = {n: p.expand(k, *p.shape).clone() for n, p in start.items()}
-    buffers = {n: b.detach().expand(k, *b.shape).clone() for n, b in net.named_buffers()}
+    own = defense.home(number, model)
+    start = {n: own.get(n, p.detach()[None]) for n, p in net.named_parameters()}
+    theta = {n: p.expand(k, *p.shape[1:]).clone() for n, p in start.items()}
+    buffers = {n: own.get(n, b.detach()[None]) for n, b in net.named_buffers()}
+    buffers = {n: b.expand(k, *b.shape[1:]).clone() for n, b in buffers.items()}
     velocity: Tensors = {}
     schedule = [plan.batches(len(x), rng) for (x, _), rng in zip(data, rngs, strict=True)]
 

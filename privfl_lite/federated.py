@@ -27,7 +27,14 @@ from .client import Data, Plan, train_many, train_one
 from .defenses.base import Defense
 from .gradients import Tensors, length
 from .runtime import PrivflError, choose, device, generator, progress, seeded
-from .wire import Upload, check_batch, gradients_of, server_copy, update_context
+from .wire import (
+    Upload,
+    check_batch,
+    gradients_of,
+    server_copy,
+    through_update_door,
+    update_context,
+)
 
 MEMORY = 2**28  # how many floats the clients that train at once may take (1 GB)
 # purposes of random streams: who takes part; what a client draws; what the server draws
@@ -137,7 +144,7 @@ class FedAvg:
             rng = generator(self.seed, SERVER, r)
             learned = {n: mean[n] for n, _ in self.model.named_parameters() if n in mean}
             self._step(mean | self.defense.average(learned, largest / weight, rng), plan)
-        accuracy, loss = evaluate(self.model, *self.test) if self.test else (None, None)
+        accuracy, loss = self._measure() if self.test else (None, None)
         epsilon = self.defense.epsilon(
             r, self.per_round / len(self.clients), sampling=self.sampling
         )
@@ -150,6 +157,22 @@ class FedAvg:
             return (torch.rand(n, generator=rng) < self.per_round / n).nonzero().flatten().tolist()
         return torch.randperm(n, generator=rng)[: self.per_round].sort().values.tolist()
 
+    def personal(self, client: int) -> nn.Module:
+        """The model as this client uses it: the global one, with what the client keeps at home."""
+        net = copy.deepcopy(self.model)
+        own = self.defense.home([client], self.model)
+        net.load_state_dict({n: t[0] for n, t in own.items()}, strict=False)
+        return net
+
+    def _measure(self) -> tuple[float, float]:
+        """Accuracy and loss of the global model; if clients have their own, the mean over them."""
+        if not self.defense.home([0], self.model):
+            return evaluate(self.model, *self.test)
+        n = len(self.clients)
+        scores = [evaluate(self.personal(c), *self.test) for c in range(n)]
+        accuracy, loss = (sum(column) / n for column in zip(*scores, strict=True))
+        return accuracy, loss
+
     def _weight(self, client: int) -> float:
         return float(len(self.clients[client][0])) if self.weighting == "examples" else 1.0
 
@@ -160,23 +183,27 @@ class FedAvg:
             self.defense.data(*(t.to(device()) for t in self.clients[c]), rng)
             for c, rng in zip(who, rngs, strict=True)
         ]
+        own = self.defense.home(who, self.model)
         if self.share == "gradient":
             sent = gradients_of(self.model, data, self.defense, rngs, plan.mode, r, who)
-            buffers = {}
+            buffers, after = {}, {n: t - plan.eta * sent[n] for n, t in own.items() if n in sent}
         else:
             if self.fast:
                 delta, after = train_many(self.model, data, plan, self.defense, rngs, r, who)
             else:
                 one = data[0], plan, self.defense, rngs[0], r, who[0]
                 delta, after = train_one(self.model, *one)
-            buffers = {n: after[n] - b for n, b in self.model.named_buffers()}
-            sent = self.defense.update(delta, update_context(self.model, data, rngs, who, r))
+            buffers = {n: after[n] - b for n, b in self.model.named_buffers() if n not in own}
+            after |= {n: t + delta[n] for n, t in own.items() if n in delta}
+            ctx = update_context(self.model, data, rngs, self.defense, who, r)
+            sent = through_update_door(delta, ctx, self.defense)
         for k, ok in enumerate(length(sent).isfinite().tolist()):
             if not ok:
                 raise PrivflError(
                     f"client {who[k]} sent NaN or infinite values in round {r}; "
                     f"a lower rate than eta={plan.eta:g} may help"
                 )
+        self.defense.take_home(who, {n: after.get(n, t) for n, t in own.items()})
         return {n: t for n, t in sent.items() if self.defense.leaves(n)}, buffers
 
     def _upload(self, client: int, k: int, sent: Tensors, plan: Plan) -> Upload:

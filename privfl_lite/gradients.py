@@ -85,15 +85,23 @@ def batch_loss(model: nn.Module) -> Callable[[Tensors, Tensor, Tensor], Tensor]:
     return lambda theta, x, y: loss(functional_call(model, theta, (x,)), y)
 
 
-def gradient_function(model: nn.Module) -> Callable[[Tensors, Tensor, Tensor], Tensors]:
-    """g(theta, x, y): the gradient at shared weights θ of the mean loss of each of U batches.
+def gradient_function(model: nn.Module) -> Callable[..., Tensors]:
+    """g(theta, x, y, own=None): gradients at shared weights θ of the mean losses of U batches.
 
-    x: (U, B, C, H, W); y: (U, B) or (U, B, classes); result: name -> (U, *shape).
+    x: (U, B, C, H, W); y: (U, B) or (U, B, classes); result: name -> (U, *shape). ``own`` are
+    weights and buffers that each of the U has for itself, (U, *shape), in place of shared ones.
     """
-    one = grad(batch_loss(model))
+    loss, kept = batch_loss(model), {n for n, _ in model.named_buffers()}
+    one = grad(loss)
     many = vmap(one, in_dims=(None, 0, 0), randomness="different")
 
-    def gradient(theta: Tensors, x: Tensor, y: Tensor) -> Tensors:
+    def gradient(theta: Tensors, x: Tensor, y: Tensor, own: Tensors | None = None) -> Tensors:
+        if own:
+            fixed = {n: t for n, t in own.items() if n in kept}
+            theta = theta | {n: t for n, t in own.items() if n in theta}
+            axes = {n: 0 if n in own else None for n in theta}
+            each = grad(lambda theta, fixed, x, y: loss(theta | fixed, x, y))
+            return vmap(each, (axes, 0, 0, 0), randomness="different")(theta, fixed, x, y)
         if len(x) == 1:  # without vmap, which costs a tenth
             return {n: t[None] for n, t in one(theta, x[0], y[0]).items()}
         return many(theta, x, y)

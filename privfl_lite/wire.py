@@ -154,7 +154,7 @@ def share(
             sent = gradients_of(net, data, defense, rngs, mode)
         else:
             delta, _ = train_many(net, data, plan, defense, rngs)
-            sent = defense.update(delta, update_context(net, data, rngs))
+            sent = through_update_door(delta, update_context(net, data, rngs, defense), defense)
     return Upload(
         {n: t.detach() for n, t in sent.items() if defense.leaves(n)},
         kind="gradient" if plan is None else "update",
@@ -179,11 +179,13 @@ def gradients_of(
     f, theta = gradient_function(stateless(net, mode)), weights(net)
     rows: list[Tensors | None] = [None] * len(data)
     who = list(range(len(data)) if who is None else who)
-    for size in {len(x) for x, _ in data}:  # clients with equally many examples go together
+    # clients with equally many examples go together, those of the first client first
+    for size in dict.fromkeys(len(x) for x, _ in data):
         now = [k for k, (x, _) in enumerate(data) if len(x) == size]
-        mine = ([part[k] for k in now] for part in (data, rngs, who))
-        ctx = update_context(net, *mine, round)
-        g = defense.update(defense.gradient(f(theta, ctx.x, ctx.y), ctx), ctx)
+        mine = [[part[k] for k in now] for part in (data, rngs, who)]
+        ctx = update_context(net, *mine[:2], defense, mine[2], round)
+        g = f(theta, ctx.x, ctx.y, defense.home(mine[2], net))
+        g = through_update_door(defense.gradient(g, ctx), ctx, defense)
         for i, k in enumerate(now):
             rows[k] = {n: t[i] for n, t in g.items()}
     return {n: torch.stack([row[n] for row in rows]) for n in rows[0]}
@@ -193,19 +195,31 @@ def update_context(
     net: nn.Module,
     data: Sequence[Data],
     rngs: list[torch.Generator],
+    defense: Defense,
     who: Sequence[int] | None = None,
     round: int = 0,
 ) -> Context:
     """What clients hold at the update door: the round's first weights, and all their data."""
-    theta = {n: p.expand(len(data), *p.shape) for n, p in weights(net).items()}
+    who = list(range(len(data)) if who is None else who)
+    own, theta = defense.home(who, net), weights(net)
+    theta = {n: own.get(n, p.expand(len(data), *p.shape)) for n, p in theta.items()}
     x, y = ([pair[i] for pair in data] for i in (0, 1))
     same = len({len(part) for part in x}) == 1
     x, y = (torch.stack(x), torch.stack(y)) if same else (x, y)
-    return Context(net, theta, x, y, rngs, round, list(range(len(data)) if who is None else who))
+    return Context(net, theta, x, y, rngs, round, who)
+
+
+def through_update_door(delta: Tensors, ctx: Context, defense: Defense) -> Tensors:
+    """What the defense makes of the part that leaves; what stays at home is as it was."""
+    out = {n: t for n, t in delta.items() if defense.leaves(n)}
+    return delta | defense.update(out, ctx)
 
 
 def server_copy(net: nn.Module, defense: Defense) -> nn.Module:
-    """The network as the server has it: weights that never leave a client are blank there."""
+    """The network as the server has it: weights that never leave a client are blank there.
+
+    Of buffers it has its own, whatever the clients have.
+    """
     net = copy.deepcopy(net)
     with torch.no_grad():
         for name, p in net.named_parameters():

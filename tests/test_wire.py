@@ -153,6 +153,7 @@ ORDER = (
         "data",
         "models",
         "gradients",
+        "keylock",
         "privacy",
         "defenses",
         "client",

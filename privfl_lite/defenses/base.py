@@ -57,6 +57,13 @@ class Defense:
         """Whether the tensor of this name may leave the client."""
         return True
 
+    def home(self, who: list[int], model: nn.Module) -> Tensors:
+        """What these clients have in place of the server's weights and buffers, (K, *shape)."""
+        return {}
+
+    def take_home(self, who: list[int], tensors: Tensors) -> None:
+        """What became of it in a round of training, for these clients' next round."""
+
     def gradient(self, g: Tensors, ctx: Context) -> Tensors:
         """Change the gradient of one step, name -> (K, *shape)."""
         return g
@@ -115,6 +122,13 @@ class Chain(Defense):
 
     def leaves(self, name: str) -> bool:
         return all(part.leaves(name) for part in self.parts)
+
+    def home(self, who: list[int], model: nn.Module) -> Tensors:
+        return {n: t for part in self.parts for n, t in part.home(who, model).items()}
+
+    def take_home(self, who: list[int], tensors: Tensors) -> None:
+        for part in self.parts:
+            part.take_home(who, tensors)
 
     def gradient(self, g: Tensors, ctx: Context) -> Tensors:
         for part in self.parts:

@@ -1,0 +1,237 @@
+"""FedKL's lock opened by linear algebra: the recursion of ``recursive``, through normalizations.
+
+Let u = conv(x) and s = γ û + β with û = (u − μ)/σ, channel by channel; the layers behind tell s and
+∂ℓ/∂s. Then u = a s + b with a = σ/γ and b = μ − a β, two numbers a channel, and ∂ℓ/∂u = P(∂ℓ/∂s)/a.
+In train mode P takes off the mean and the part along û, and s shows û up to its sign; in eval mode
+P is the identity. So conv(x) = a s + b and M x = a ∇W, with M from P(∂ℓ/∂s), are linear and
+homogeneous in (x, a, b) together. One scale is left: contrast. Chapter: FedKL.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+
+import torch
+from scipy.optimize import minimize_scalar
+from torch import Tensor, nn
+
+from ..gradients import Tensors
+from ..keylock import Locked
+from ..runtime import PrivflError, progress
+from ..wire import Upload
+from .base import Reconstruction
+from .recursive import (
+    ACTIVATIONS,
+    OFF,
+    by_channel,
+    from_gradient,
+    from_output,
+    head_input,
+    kernel_equations,
+)
+
+RIDGE = 1e-12  # of the mean diagonal: decides only what no equation does, toward black
+ROUNDS = 10
+SHARES = torch.linspace(-4, 4, 13, dtype=torch.float64).sigmoid().tolist()  # first scales tried
+
+
+class Unlock:
+    """Rebuild the one image behind each upload, and γ and β with it; nothing secret is granted.
+
+    For networks of Conv2d, each with or without a ``Locked`` or BatchNorm2d behind it, Sigmoid or
+    Tanh or ReLU, Flatten and the last layer. The image's scale follows from the bias
+    gradient of the convolution in eval mode; in train mode it is not on the wire, and the brightest
+    pixel is taken to be 1. If *all* convolutions are locked, each has such a scale. Behind a
+    sigmoid it is not free: it is searched until the next system is solvable.
+
+    ``coefficients`` (U, 2C): γ before β of the first normalization, as found (in eval mode by the
+    server's running statistics; a dead channel has γ = 0). ``gap`` (U, 2): the two smallest
+    singular values of the system for the a. The first is 0 but for rounding, the second is not, if
+    the a are determined up to their scale.
+    """
+
+    def __init__(self, tol: float = 1e-4):
+        self.tol = tol
+        self.coefficients, self.gap = torch.zeros(0), torch.zeros(0)
+
+    def run(self, upload: Upload, seed: int = 0) -> Reconstruction:
+        """The image behind each upload; the cost is the ratio of its two gaps, 0 for exact data."""
+        if (got := (upload.batch, upload.local_steps)) != (1, 1):
+            raise PrivflError("unlocking needs 1 image, 1 step; got {}, {}".format(*got))
+        net = copy.deepcopy(upload.model).double().requires_grad_(False).eval()
+        for name, m in net.named_modules():
+            weight = f"{name}.weight"
+            if isinstance(m, nn.Conv2d) and not upload.tensors.get(weight, torch.zeros(1)).any():
+                raise PrivflError(f"unlocking needs {weight!r}, which is not in the upload or zero")
+        found = []
+        for u in progress(range(len(upload)), "unlocking"):
+            g = {n: t[u].double() for n, t in upload.gradients().items()}
+            found.append(min(self._ways(net, g, upload.mode), key=lambda way: way[1]))
+        image, cost, secret, gap, delta = (torch.stack(part) for part in zip(*found, strict=True))
+        self.coefficients, self.gap = secret, gap
+        image = image.view(-1, *net.shape).to(upload.tensors["head.weight"])
+        return Reconstruction(image, delta.argmin(1), cost)
+
+    def _ways(self, net: nn.Module, g: Tensors, mode: str) -> Iterator[tuple[Tensor, ...]]:
+        """(image, misfit, coefficients, gap, δ) for each guess at what is 0 behind a ReLU."""
+        a, delta = head_input(g["head.weight"], g.get("head.bias"), net.head)
+        back = net.head.weight.T @ delta
+        for off in OFF if any(isinstance(m, nn.ReLU) for m in net.features) else OFF[:1]:
+            yield *_Way(net, g, mode, self.tol, off).run(a, back), delta
+
+
+class _Way:
+    """The way back through one network for one upload's gradient g."""
+
+    def __init__(self, net: nn.Module, g: Tensors, mode: str, tol: float, off: float):
+        self.layers, self.g, self.mode, self.tol, self.off = net.features, g, mode, tol, off
+        shapes = [torch.zeros(1, *net.shape).double()]
+        for layer in self.layers:
+            shapes.append(layer(shapes[-1]))
+        self.shapes = [t.shape[1:] for t in shapes]
+
+    def run(self, a: Tensor, back: Tensor) -> tuple[Tensor, ...]:
+        """From what enters the last layer, and ∂ℓ/∂a, to (image, misfit, coefficients, gap)."""
+        spot = self.walk(len(self.layers), a, back)
+        misfit, secret, gap = a.new_zeros(()), a.new_zeros(0), a.new_zeros(2)
+        while spot[0]:
+            i = spot[0] - 1
+            a, back, misfit, secret, gap, free = self.unlock(*spot)
+            spot = self.scaled(i, a, back) if free and i else self.walk(i, a, back)
+        return spot[1], misfit, secret, gap
+
+    def walk(self, i: int, a: Tensor, back: Tensor) -> tuple[int, Tensor, Tensor, Tensor]:
+        """As ``Recursive``: from what enters layer i back to the output of a normalization, or to
+        the image: (the normalization's place or 0, a there, ∂ℓ/∂a, trust)."""
+        trust = torch.ones_like(a)
+        while i > 0:
+            i -= 1
+            layer, shape = self.layers[i], self.shapes[i]
+            if isinstance(layer, (Locked, nn.BatchNorm2d)):
+                return i, a, back, trust
+            if isinstance(layer, (nn.Flatten, nn.Identity)):
+                a, back, trust = (t.reshape(shape) for t in (a, back, trust))
+            elif type(layer) in ACTIVATIONS:
+                slope, inverse, span = ACTIVATIONS[type(layer)]
+                trust = slope(a.clamp(*span), self.off)
+                a, back = inverse(a.clamp(*span)), back * trust
+            elif isinstance(layer, nn.Conv2d):
+                g = self.g[f"features.{i}.weight"]
+                known, free = from_gradient(layer, g, back, shape, self.tol)
+                a, _ = from_output(layer, known, free, a, trust, self.tol)
+                (back,) = torch.func.vjp(layer, a[None])[1](back[None])
+                back, trust = back[0], torch.ones_like(a)
+            else:
+                raise PrivflError(f"unlocking knows no way back through {layer}")
+        return 0, a, back, trust
+
+    def unlock(self, i: int, s: Tensor, ds: Tensor, trust: Tensor, rounds: int = ROUNDS) -> tuple:
+        """Input of the convolution in front of the normalization i, ∂ℓ/∂input, misfit, (γ, β), gap,
+        and whether a scale is free.
+
+        In train mode û is first taken from s. Where the activation is saturated or off, s is not
+        known there; then û is taken from the u that was found, as long as the misfit falls.
+        """
+        i -= 1
+        layer, g_bias = self.layers[i], self.g.get(f"features.{i}.bias")
+        live = self.g[f"features.{i}.weight"].flatten(1).any(1)  # γ = 0 leaves exactly zero
+        du, best = projected(s, ds) if self.mode == "train" else ds, None
+        for _ in range(rounds if self.mode == "train" else 1):
+            x, a, misfit, gap = self.solve(i, s, du, trust, live)
+            if best is not None and misfit > 0.9 * best[2]:
+                break
+            best, du = (x, a, misfit, gap, du), projected(layer(x[None])[0], ds)
+        x, a, misfit, gap, du = best
+        free = self.mode == "train" or g_bias is None
+        if free:
+            scale = 1 / max(x.max(), x.min(), key=abs)  # an image is not negative; brightest 1
+        else:  # ∇b = Σ ∂ℓ/∂u = Σ ∂ℓ/∂s / a
+            total, seen = ds.flatten(1).sum(1)[live], a[live] * g_bias[live]
+            scale = (seen @ total) / (seen @ seen)
+        x, a = scale * x, scale * a
+        (back,) = torch.func.vjp(layer, x[None])[1]((du / a[:, None, None])[None])
+        return x, back[0], misfit, self.coefficients(i, x, s, trust, live), gap, free
+
+    def solve(self, i: int, s: Tensor, du: Tensor, trust: Tensor, live: Tensor) -> tuple:
+        """x, a (infinite for dead channels), misfit, and the two least singular values.
+
+        x and b are eliminated; what is left is an eigenproblem for the a of the live channels.
+        """
+        layer, shape, k = self.layers[i], self.shapes[i], int(live.sum())
+        full = normal_equations(layer, s, du, trust, self.g[f"features.{i}.weight"], shape, live)
+        rest = full[k:, k:]
+        rest.diagonal().add_(RIDGE * rest.diagonal().mean())
+        fold = torch.cholesky_solve(full[k:, :k], torch.linalg.cholesky(rest))
+        values, vectors = torch.linalg.eigh(full[:k, :k] - full[k:, :k].T @ fold)
+        gap = nn.functional.pad(values[:2].clamp(min=0).sqrt(), (0, max(0, 2 - k)))
+        a = torch.full((len(s),), torch.inf).to(s)
+        a[live] = vectors[:, 0]
+        x = -(fold @ vectors[:, 0])[: shape.numel()].view(shape)
+        return x, a, (gap[0] / gap[1]).nan_to_num(torch.inf), gap
+
+    def coefficients(self, i: int, x: Tensor, s: Tensor, trust: Tensor, live: Tensor) -> Tensor:
+        """γ before β: the line through (û, s) of each channel, weighed by trust."""
+        norm = getattr(self.layers[i + 1], "norm", self.layers[i + 1])
+        norm = copy.deepcopy(norm).train(self.mode == "train")
+        u, t, w = (v.flatten(1) for v in (norm(self.layers[i](x[None]))[0], s, trust.square()))
+        u0, t0 = ((w * v).sum(1, keepdim=True) / w.sum(1, keepdim=True) for v in (u, t))
+        gamma = (w * (u - u0) * (t - t0)).sum(1) / (w * (u - u0).square()).sum(1)
+        gamma = torch.where(live, gamma, 0.0)
+        return torch.cat([gamma, t0[:, 0] - gamma * u0[:, 0]]).nan_to_num(0.0)
+
+    def scaled(self, i: int, a: Tensor, back: Tensor) -> tuple[int, Tensor, Tensor, Tensor]:
+        """``walk`` from λ a and back/λ, with the λ for which the next system has the least misfit.
+
+        The largest entry of a is 1 as it comes; the activation's outputs are below 1.
+        """
+
+        def misfit(scale: float) -> float:
+            i_next, s, ds, trust = self.walk(i, scale * a, back / scale)
+            if not i_next:
+                raise PrivflError("unlocking needs a first convolution with a normalization")
+            return self.unlock(i_next, s, ds, trust, rounds=1)[2].item()
+
+        costs = [misfit(scale) for scale in SHARES]
+        best = min(range(len(costs)), key=costs.__getitem__)
+        low, high = SHARES[max(best - 1, 0)], SHARES[min(best + 1, len(SHARES) - 1)]
+        scale = minimize_scalar(
+            misfit, bounds=(low, high), method="bounded", options={"xatol": 1e-6}
+        ).x
+        return self.walk(i, scale * a, back / scale)
+
+
+def projected(s: Tensor, ds: Tensor) -> Tensor:
+    """P(∂ℓ/∂s) of each channel (Eq. 26 times σ/γ, with ε = 0): no mean, nothing along û."""
+    u = s.flatten(1) - s.flatten(1).mean(1, keepdim=True)
+    u = u / u.norm(dim=1, keepdim=True).clamp(min=1e-300)
+    d = ds.flatten(1) - ds.flatten(1).mean(1, keepdim=True)
+    return (d - u * (u * d).sum(1, keepdim=True)).view_as(ds)
+
+
+def normal_equations(
+    layer: nn.Conv2d, s: Tensor, du: Tensor, trust: Tensor, g: Tensor, shape: tuple, live: Tensor
+) -> Tensor:
+    """AᵀA for A (a, x, b) = 0, the equations of the live channels.
+
+    Rows: W x − a s − b = 0 at every position, weighed by trust (the slope of the activation, by
+    which errors of s grow); M x − a ∇W = 0, weighed by the size of M, which is that of ∂ℓ/∂s.
+    """
+    pixels, k = torch.Size(shape).numel(), int(live.sum())
+    one = torch.eye(pixels).double().view(-1, *shape)
+    columns = (layer(one) - layer(one[:1] * 0))[:, live].flatten(1).T  # (k·positions, pixels)
+    weight = trust[live].flatten()[:, None] / trust.max()
+    which = torch.eye(k).double().repeat_interleave(s[0].numel(), 0)
+    rows = torch.cat([-which * s[live].reshape(-1, 1), columns, -which], 1) * weight
+    full = rows.T @ rows
+    m = kernel_equations(layer, du[live], shape[1:]).unflatten(0, (k, -1))  # (k, kernel, n)
+    size = m.flatten(1).norm(dim=1).clamp(min=1e-300)
+    right = by_channel(g[live]).unflatten(0, (k, -1))
+    m, right = (t / size[:, None, None] for t in (m, right))
+    square = torch.einsum("dkn,dkm->nm", m, m)
+    cross = -torch.einsum("dkn,dkc->dcn", m, right).flatten(1)  # (k, C·n)
+    full[:k, :k] += torch.diag(right.flatten(1).square().sum(1))
+    full[:k, k : k + pixels] += cross
+    full[k : k + pixels, :k] += cross.T
+    full[k : k + pixels, k : k + pixels] += torch.block_diag(*[square] * shape[0])
+    return full

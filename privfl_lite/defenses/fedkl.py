@@ -1,0 +1,129 @@
+"""FedKL (Ren et al. 2023): scale and shift of a normalization come from a private key.
+
+The server averages everything but the locks, so that each client has a model of its own. Chapter:
+FedKL.
+"""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ..gradients import Tensors
+from ..keylock import coefficients, lock, lock_matrix, locks
+from ..models import Net
+from ..runtime import PrivflError, generator
+from .base import Defense
+
+KEY, WEIGHTS = 0, 1  # purposes of a client's random numbers
+
+
+@dataclass(repr=False)
+class FedKL(Defense):
+    """Each client has its own key, ``key_length`` numbers from U[0, 1), and its own lock (Eq. 30).
+
+    Neither leaves the client; the lock is trained with the rest, the key never changes. ``blocks``:
+    "first" convolution, as in the paper, or "all". ``activation`` of γ and β: "none" (Eq. 30),
+    "relu" (the released code) or "sigmoid". ``init``: as in ``keylock.lock``.
+
+    ``fresh=False``: all clients begin with the lock weights that the server sent (Sec. 3.4), so
+    that in their first round the key alone is secret. ``fresh=True``: each draws its own.
+    ``share_statistics``: running mean and variance of the locked normalizations are averaged like
+    all others (as in the released code), or stay at home. ``share_lock`` lets the lock leave and be
+    averaged, so that only the key is secret (Table 7, "Lock").
+
+    Keys come from the operating system's cryptographic generator. A ``seed`` makes them
+    reproducible, and known to whoever knows the seed: for studies only.
+    """
+
+    key_length: int = 1024
+    activation: str = "none"
+    blocks: str = "first"
+    init: float | None = None
+    fresh: bool = False
+    share_statistics: bool = True
+    share_lock: bool = False
+    seed: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.fresh and self.share_lock:
+            raise PrivflError("fresh=True gives each client a lock of its own; share_lock=True not")
+        self._homes: dict[int, Tensors] = {}  # client -> what never leaves it
+        self._now: list[int] = []  # the clients that were last asked for
+        self._names: list[str] = []  # of the locks
+
+    def model(self, model: Net) -> Net:
+        """The locked network; one that is locked already stays as it is."""
+        if any(locks(model)):
+            return model
+        how = self.key_length, self.activation, self.blocks, self.init
+        return lock(model, *how, seed=self.seed or 0)
+
+    def leaves(self, name: str) -> bool:
+        """The key never leaves; lock and statistics as the settings say."""
+        if name.endswith(".lock.key"):
+            return False
+        if ".lock." in name:
+            return self.share_lock
+        return self.share_statistics or ".norm." not in name  # Locked.norm
+
+    def home(self, who: list[int], model: Net) -> Tensors:
+        """Key, lock weights and, unless shared, statistics of these clients, (K, *shape)."""
+        self._now = list(who)
+        self._names = [name for name, _ in locks(model)]
+        for client in who:
+            if client not in self._homes:
+                self._homes[client] = self._move_in(client, model)
+        return {
+            n: torch.stack([self._homes[c][n] for c in who]).to(t.device)
+            for n, t in model.state_dict().items()
+            if n in self._homes[who[0]]
+        }
+
+    def take_home(self, who: list[int], tensors: Tensors) -> None:
+        for k, client in enumerate(who):
+            mine = {n: t[k].detach().clone() for n, t in tensors.items()}
+            self._homes[client] = {n: mine.get(n, t) for n, t in self._homes[client].items()}
+
+    def secrets(self) -> dict[str, object]:
+        """Of the clients that last took part, over all locks: "key" (U, S); "lock" (U, 2C, S + 1),
+        rows of weights and bias, scale before shift; "coefficients" (U, 2C), γ before β.
+        """
+        homes = [self._homes[c] for c in self._now]
+        if not homes:
+            return {}
+        facts = {"key": torch.stack([h[f"{self._names[0]}.lock.key"] for h in homes])}
+        if not self.share_lock:
+            facts["lock"] = torch.stack([lock_matrix(h, self._names) for h in homes])
+            facts["coefficients"] = coefficients(facts["lock"], facts["key"], self.activation)
+        return facts
+
+    def state(self) -> dict:
+        return {"homes": self._homes}
+
+    def restore(self, state: dict) -> None:
+        self._homes = state["homes"]
+
+    def _move_in(self, client: int, model: Net) -> Tensors:
+        """What a client begins with."""
+        mine = {n: t.clone() for n, t in model.state_dict().items() if not self.leaves(n)}
+        key = uniform(self.key_length, self.seed, client, KEY)
+        bound = self.init or self.key_length**-0.5
+        for i, n in enumerate(mine):
+            if n.endswith(".lock.key"):
+                mine[n] = key.to(mine[n])
+            elif self.fresh and ".lock." in n:
+                draw = uniform(mine[n].numel(), self.seed, client, WEIGHTS, i)
+                mine[n] = ((2 * draw - 1) * bound).view_as(mine[n]).to(mine[n])
+        return mine
+
+
+def uniform(count: int, seed: int | None, *stream: int) -> Tensor:
+    """Numbers from U[0, 1), 24 bits each: of the cryptographic generator, or of a seeded one."""
+    if seed is not None:
+        return torch.rand(count, generator=generator(seed, *stream))
+    raw = torch.frombuffer(bytearray(secrets.token_bytes(4 * count)), dtype=torch.int32)
+    return (raw.long() & 0xFFFFFF) / 2**24

@@ -1,0 +1,130 @@
+"""Batch normalization whose scale and shift come from a private key (FedKL, Ren et al. 2023).
+
+``lock(model)`` puts it behind the first convolution, or behind all of them. Where a network has no
+normalization there (LeNet, ``cloak``), it is added: then "with the lock" and "without" differ in
+the normalization too. ``normalize(model)`` makes the third network, which tells the two apart: the
+same normalization with an ordinary, public scale and shift. Chapter: FedKL.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor, nn
+
+from .gradients import Tensors
+from .models import Net
+from .runtime import PrivflError, choose, seeded
+
+ACTIVATIONS = {"none": lambda t: t, "relu": torch.relu, "sigmoid": torch.sigmoid}
+
+
+class KeyLock(nn.Module):
+    """γ = act(W_γ k + b_γ) and β = act(W_β k + b_β) for a key k (Eq. 30).
+
+    The paper has no activation ("none"); its code has "relu" by default, so that γ, β ≥ 0 and about
+    half of the channels start dead, with γ = 0.
+    """
+
+    def __init__(self, channels: int, length: int, activation: str):
+        super().__init__()
+        self.scale, self.shift = nn.Linear(length, channels), nn.Linear(length, channels)
+        self.activation = activation
+        self.register_buffer("key", torch.zeros(length))
+
+    def forward(self) -> tuple[Tensor, Tensor]:  # γ (channels,), β (channels,)
+        act = ACTIVATIONS[self.activation]
+        return act(self.scale(self.key)), act(self.shift(self.key))
+
+
+class Locked(nn.Module):
+    """s = γ û + β (Eq. 20), û the normalized input (Eq. 17–19), γ and β from a ``KeyLock``.
+
+    In train mode a batch of one image is normalized over its own positions, as by instance norm.
+    """
+
+    def __init__(self, norm: nn.BatchNorm2d, lock: KeyLock):
+        super().__init__()
+        self.norm, self.lock = norm, lock
+
+    def forward(self, u: Tensor) -> Tensor:  # (B, channels, H, W)
+        gamma, beta = self.lock()
+        return gamma[:, None, None] * self.norm(u) + beta[:, None, None]
+
+
+def normalize(model: Net, blocks: str = "first") -> Net:
+    """A copy with batch norm behind the "first" or behind "all" convolutions, where none was."""
+    model = copy.deepcopy(model)
+    for layers, i in reversed(_convolutions(model, blocks)):  # from the back: places stay right
+        if not isinstance(layers[i + 1], (nn.BatchNorm2d, Locked)):
+            norm = nn.BatchNorm2d(layers[i].out_channels).to(layers[i].weight)
+            layers.insert(i + 1, norm.train(model.training))
+    return model
+
+
+def lock(
+    model: Net,
+    key_length: int = 1024,
+    activation: str = "none",
+    blocks: str = "first",
+    init: float | None = None,
+    seed: int = 0,
+) -> Net:
+    """A copy whose "first" (as in the paper) or "all" convolutions have a lock behind them.
+
+    A batch norm that is there keeps its statistics and loses its scale and shift. Each block has a
+    lock of its own, and all of them read the same key. (The released code has a variant that makes
+    γ and β of one block the keys of the next.) The lock's first weights are PyTorch's,
+    U(±1/√key_length), or U(±init), drawn by ``seed``. The key is blank; a defense fills it in.
+    """
+    choose("activation of the lock", activation, ACTIVATIONS)
+    if key_length < 1 or (init is not None and init <= 0):
+        raise PrivflError(
+            f"key_length must be at least 1 and init over 0 (or None); got {key_length}, {init}"
+        )
+    model = normalize(model, blocks)
+    with seeded(seed):
+        for layers, i in _convolutions(model, blocks):
+            if isinstance(layers[i + 1], Locked):
+                continue
+            norm = nn.BatchNorm2d(layers[i].out_channels, layers[i + 1].eps, affine=False)
+            norm.load_state_dict(layers[i + 1].state_dict(), strict=False)
+            part = KeyLock(layers[i].out_channels, key_length, activation)
+            for p in part.parameters() if init else ():
+                nn.init.uniform_(p, -init, init)
+            layers[i + 1] = Locked(norm, part).to(layers[i].weight).train(model.training)
+    model.name = f"{model.name}+lock"
+    return model
+
+
+def locks(model: nn.Module) -> Iterator[tuple[str, Locked]]:
+    """The locked normalizations of a network and their names, front to back."""
+    return ((name, m) for name, m in model.named_modules() if isinstance(m, Locked))
+
+
+def lock_matrix(state: Tensors, names: list[str]) -> Tensor:
+    """The named locks as one matrix (2C, S + 1), rows of weights and bias, scale before shift."""
+    rows = [
+        torch.cat([state[f"{n}.lock.{part}.weight"], state[f"{n}.lock.{part}.bias"][:, None]], 1)
+        for part in ("scale", "shift")
+        for n in names
+    ]
+    return torch.cat(rows)
+
+
+def coefficients(matrix: Tensor, key: Tensor, activation: str) -> Tensor:
+    """γ before β, (U, 2C), from lock matrices (U, 2C, S + 1) and keys (U, S): Eq. 30."""
+    product = torch.einsum("uos,us->uo", matrix[..., :-1], key)
+    return ACTIVATIONS[activation](product + matrix[..., -1])
+
+
+def _convolutions(model: Net, blocks: str) -> list[tuple[nn.Sequential, int]]:
+    """Where the convolutions stand: (list of layers, place in it), front to back."""
+    choose("blocks", blocks, ("first", "all"))
+    rows = [m for m in model.features.modules() if isinstance(m, nn.Sequential)]
+    found = [(row, i) for row in rows for i, m in enumerate(row) if isinstance(m, nn.Conv2d)]
+    if not found:
+        raise PrivflError(f"a lock stands behind a convolution; {model.name!r} has none")
+    return found[:1] if blocks == "first" else found
