@@ -55,6 +55,9 @@ def test_bad_requests_get_one_sentence(tmp_path):
         counting([]).run("tpu", tmp_path)
     with pytest.raises(PrivflError, match="no stored result; run: privfl study run squares"):
         counting([]).show(tmp_path)
+    clash = replace(counting([]), compute=lambda settings, cell: {"n": -1})
+    with pytest.raises(PrivflError, match=r"a result has the name of one of \['n'\]"):
+        clash.run(folder=tmp_path)
     (tmp_path / "squares.json").write_text("{")
     with pytest.raises(PrivflError, match="damaged"):
         counting([]).show(tmp_path)

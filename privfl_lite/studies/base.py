@@ -48,7 +48,10 @@ class Study:
 
         for cell in progress([c for c in cells if not found(c)], self.name, show=show):
             began = time.perf_counter()
-            done["cells"].append({**cell, **self.compute(settings, cell)})
+            row = {**cell, **self.compute(settings, cell)}
+            if not cell.items() <= row.items():  # it would never be found again
+                raise PrivflError(f"{self.name}: a result has the name of one of {list(cell)}")
+            done["cells"].append(row)
             done["seconds"] += time.perf_counter() - began
             _write(part, done)
         result = {
