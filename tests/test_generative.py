@@ -9,9 +9,10 @@ import torch
 
 import privfl_lite as pf
 from privfl_lite import PrivflError, metrics, models, share
-from privfl_lite.attacks.generator import Generator, digest, load_generator, save_generator
+from privfl_lite.attacks.generator import Generator, load_generator
 from privfl_lite.attacks.ggl import GGL, latent_penalty
 from privfl_lite.attacks.grnn import GRNN, GRNNNet, squared_variation
+from privfl_lite.stored import digest, save
 
 
 @pytest.fixture(autouse=True)
@@ -260,7 +261,7 @@ def test_damaged_or_foreign_weights_are_refused(tmp_path):
     with pytest.raises(PrivflError, match="missing; make it again with: privfl study run"):
         load_generator(path=path)
     net = Generator()
-    sha = save_generator(net, path, {"seed": "0"})
+    sha = save(net, path, {"seed": "0"})
     assert digest({n: t.half() for n, t in net.state_dict().items()}) == sha
     load_generator(path=path)
     good = path.read_bytes()
@@ -270,6 +271,6 @@ def test_damaged_or_foreign_weights_are_refused(tmp_path):
     path.write_bytes(good[:100])
     with pytest.raises(PrivflError, match="damaged"):
         load_generator(path=path)
-    save_generator(Generator(latent=8), path, {})
-    with pytest.raises(PrivflError, match="another generator"):
+    save(Generator(latent=8), path, {})
+    with pytest.raises(PrivflError, match="another network"):
         load_generator(path=path)

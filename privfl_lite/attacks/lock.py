@@ -100,8 +100,9 @@ class LockMatching(Matching):
         """How many standard normal numbers a start needs, and f(numbers, who): γ before β."""
         if self.secret == "joint":
             live = alive(upload)  # (U, C)
-            mask = torch.cat([live, torch.ones_like(live)], 1)
-            return mask.shape[1], lambda z, who: self.spread * z * mask[who]
+            mask = self.spread * torch.cat([live, torch.ones_like(live)], 1)
+            positive = next(locks(upload.model))[1].lock.activation != "none"  # γ, β ≥ 0: public
+            return mask.shape[1], lambda z, who: (z.abs() if positive else z) * mask[who]
         if self.secret == "known" and "coefficients" in upload.knows:
             return 0, lambda z, who: upload.knows["coefficients"][who]
         matrix, act = lock_of(upload), next(locks(upload.model))[1].lock.activation

@@ -12,6 +12,9 @@ from .cafl import CAFL
 from .dcs2 import DCS2
 from .dp_gaussian import DPGaussian
 from .dp_sgd import DPSGD
+from .entangle import Entangle
+from .fedkl import FedKL
+from .loda import LODA
 from .mixing import InstaHide, Mixup
 from .modelcloak import ModelCloak
 from .pogz import POGZFL
@@ -33,6 +36,9 @@ DEFENSES: dict[str, type[Defense]] = {
     "instahide": InstaHide,
     "modelcloak": ModelCloak,
     "dcs2": DCS2,
+    "entangle": Entangle,
+    "fedkl": FedKL,
+    "loda": LODA,
 }
 
 
@@ -70,12 +76,15 @@ __all__ = [
     "DCS2",
     "DEFENSES",
     "DPSGD",
+    "LODA",
     "POGZFL",
     "PRECODE",
     "Chain",
     "Context",
     "DPGaussian",
     "Defense",
+    "Entangle",
+    "FedKL",
     "InstaHide",
     "Mixup",
     "ModelCloak",

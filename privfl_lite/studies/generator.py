@@ -13,16 +13,12 @@ from torch import Tensor, nn
 from torch.nn.functional import affine_grid, binary_cross_entropy, grid_sample
 
 from .. import metrics, models
-from ..attacks.generator import (
-    PUBLIC_FROM,
-    WEIGHTS,
-    Generator,
-    save_generator,
-)
+from ..attacks.generator import PUBLIC_FROM, Generator
 from ..attacks.ggl import GGL
 from ..attacks.grnn import GRNN
 from ..data import load
 from ..runtime import generator, progress
+from ..stored import WEIGHTS, save
 from ..wire import share
 from .base import Study
 
@@ -117,7 +113,7 @@ def _train(settings: dict) -> dict:
     net = train(x, **settings["training"], seed=seed)
     path = WEIGHTS / "digits.safetensors"
     about = {"study": "generator", "source": settings["source"], "public": settings["public"]}
-    sha = save_generator(net, path, {**about, "seed": str(seed)})
+    sha = save(net, path, {**about, "seed": str(seed)})
     return {"file": path.name, "bytes": path.stat().st_size, "sha256": sha, "images": len(x)}
 
 

@@ -1,0 +1,193 @@
+"""Model Entanglement (anonymous, 2024): parts of an update are overwritten by a guard's.
+
+A guard client trains on public images. Each private client finds the units of its fully connected
+layers that tell most of the input (Eq. 8–9) and overwrites the entries of its update next to them
+by those of the guard (Fig. 2). No code is public; what the paper leaves open is an option here.
+Nothing is bounded, and entries that were not overwritten leave as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor, nn
+
+from ..gradients import Tensors, flat
+from ..models import Net
+from ..runtime import PrivflError, choose
+from .base import Context, Defense
+from .soteria import representation_slopes
+
+GUARD = 0  # the client that is the guard, where none is handed over
+
+
+@dataclass(repr=False, eq=False)
+class Entangle(Defense):
+    """Overwrite a share μ of the entries of every fully connected layer by the guard's.
+
+    ``guard``: its gradients or updates, name -> (1, *shape), or (K, *shape) with a row for each
+    client. None: client 0 is the guard, must take part in every round, and sends its own update as
+    it is, which counts in the mean like any other (§3.1, §4.1). The paper does not say how the
+    update gets to the others; here it is there when the guard has trained.
+
+    ``beta``: 1 − β of the units are chosen, plus the ``ratio``'s first term. "adaptive" is Eq. 10;
+    "fixed" leaves that term out. Eq. 10 divides by every single weight, and the mean of 1/|w| has
+    no bound for weights near 0: |w| counts as ``floor`` at least.
+
+    ``side``: a unit's entries. "columns": units are the inputs of a layer, so column i of its
+    weights goes; as in Soteria, to which the paper refers. It is our default since Fig. 1 takes r
+    "before the output layer", and of DLG's LeNet these are the only such entries that belong to a
+    single unit. "rows": units are the layer's outputs, r = W_f X (Eq. 3b); row i goes, and entry i
+    of the bias. "both": both. Convolutions stay as they are.
+
+    ``how``: "copy" overwrites (the paper); "add" adds the guard's entries to the client's.
+    ``score``: "quotient", |r_i| / ‖∂r_i/∂X‖ (Eq. 9), where r is not yet modified, since the r' of
+    Eq. 9 is never named; "random" draws units, to see whether the score matters. It is the mean
+    over ``images`` of the client's images, drawn at random, at the weights it was sent. A score
+    takes a backward pass for each unit: on more than a few images it would cost more than training,
+    and the paper reports 6.8 % in all.
+    """
+
+    beta: float = 0.7
+    side: str = "columns"
+    how: str = "copy"
+    score: str = "quotient"
+    ratio: str = "adaptive"
+    floor: float = 1e-3
+    images: int = 1
+    guard: Tensors | None = None
+
+    def __post_init__(self) -> None:
+        choose("side", self.side, ("columns", "rows", "both"))
+        choose("how", self.how, ("copy", "add"))
+        choose("score", self.score, ("quotient", "random"))
+        choose("ratio", self.ratio, ("adaptive", "fixed"))
+        if not 0 <= self.beta <= 1:
+            raise PrivflError(f"beta lies in [0, 1]; got {self.beta}")
+        if not (self.floor > 0 and self.images >= 1):
+            got = f"{self.floor} and {self.images}"
+            raise PrivflError(f"floor must be over 0, images at least 1; got {got}")
+        self._given, self.guard = self.guard, "given" if self.guard else f"client {GUARD}"
+        self._heard: tuple[int, Tensors] = (-1, {})  # round, and the guard's tensors in it
+        self._sent = self._ratios = torch.zeros(0)
+        self._replaced: Tensors = {}
+
+    @property
+    def replaced(self) -> Tensors:
+        """Which entries were the guard's in the last uploads, name -> (K, *shape) of bool."""
+        return self._replaced
+
+    @property
+    def ratios(self) -> Tensor:
+        """μ of the last uploads, (K,)."""
+        return self._ratios
+
+    def update(self, delta: Tensors, ctx: Context) -> Tensors:
+        guard = self._guards(delta, ctx)
+        private = [self._given is not None or client != GUARD for client in ctx.who]
+        self._ratios = self.shares(delta, ctx) * torch.tensor(private).to(flat(delta))
+        mask = {n: torch.zeros_like(t, dtype=torch.bool) for n, t in delta.items()}
+        for k, share in enumerate(self._ratios.tolist()):
+            if share:
+                self._mark({n: t[k] for n, t in mask.items()}, share, k, ctx)
+        self._replaced, self._sent = mask, flat(guard)
+        add = float(self.how == "add")
+        return {n: torch.where(mask[n], guard[n] + add * t, t) for n, t in delta.items()}
+
+    def _guards(self, delta: Tensors, ctx: Context) -> Tensors:
+        """The guard's tensors for each of the K clients, (K, *shape)."""
+        who = ctx.who
+        if self._given is not None:
+            rows = len(next(iter(self._given.values())))
+            if rows > 1 and max(who) >= rows:
+                raise PrivflError(f"guard has {rows} rows; give 1, or one for every client")
+            take = who if rows > 1 else [0] * len(who)
+            return {n: self._given[n].to(t)[take] for n, t in delta.items()}
+        if GUARD in who and (ctx.round or len(who) > 1):
+            self._heard = ctx.round, {n: t[who.index(GUARD)] for n, t in delta.items()}
+        elif self._heard[0] != ctx.round or not ctx.round:
+            raise PrivflError(
+                f"Entangle has no guard here: client {GUARD} of several is the guard and must take "
+                "part in every round; or hand over guard="
+            )
+        return {n: self._heard[1][n].expand_as(t) for n, t in delta.items()}
+
+    def shares(self, delta: Tensors, ctx: Context) -> Tensor:
+        """μ of each client (K,), within [0, 1]."""
+        first = 0.0
+        if self.ratio == "adaptive":
+            first = adaptive_term(relative_size(delta, ctx.theta, self.floor))
+        whole = torch.full((len(ctx.who),), 1 - self.beta).to(next(iter(delta.values())))
+        return (whole + first).clamp(0, 1)
+
+    def _mark(self, mask: Tensors, share: float, k: int, ctx: Context) -> None:
+        """Set the entries of client k's ``mask``, name -> shape, that a share of units stands for.
+
+        The masks are views: writing into them writes into the mask of all clients.
+        """
+        rng, x = ctx.rngs[k], ctx.x[k]
+        few = torch.randperm(len(x), generator=rng)[: self.images].to(x.device)
+        theta = {n: t[k : k + 1] for n, t in ctx.theta.items()}
+        one = replace(ctx, theta=theta, x=x[few][None], rngs=[rng])
+
+        def top(part: nn.Module, units: int) -> Tensor:
+            if self.score == "random":
+                scores = torch.rand(units, generator=rng)
+            else:
+                scores = unit_scores(part, one)[0]
+            return scores.topk(round(share * units)).indices
+
+        for name, layer, before, through in dense_layers(ctx.model):
+            if self.side != "rows":
+                mask[f"{name}.weight"][:, top(before, layer.in_features)] = True
+            if self.side != "columns":
+                rows = top(through, layer.out_features)
+                mask[f"{name}.weight"][rows] = True
+                if layer.bias is not None:
+                    mask[f"{name}.bias"][rows] = True
+
+    def secrets(self) -> dict[str, object]:
+        """The guard's tensors as one vector for each upload, (K, d): the server gets them too."""
+        return {"guard": self._sent} if len(self._sent) else {}
+
+
+def dense_layers(model: nn.Module) -> Iterator[tuple[str, nn.Linear, nn.Module, nn.Module]]:
+    """Each fully connected layer: name, layer, the part before it, and the part that it ends."""
+    for i, (n, layer) in enumerate(model.features.named_children()):
+        if isinstance(layer, nn.Linear):
+            yield f"features.{n}", layer, model.features[:i], model.features[: i + 1]
+    yield "head", model.head, model.features, model
+
+
+def unit_scores(part: nn.Module, ctx: Context) -> Tensor:
+    """|r_i| / ‖∂r_i/∂X‖₂ (Eq. 9), mean over each client's images, (K, R), all units at once.
+
+    r is what ``part`` of the model gives, one of ``dense_layers``. The length of column i of the
+    inverse's derivative would be right in Theorem 1; 1/‖∂r_i/∂X‖ is that of the pseudo-inverse of
+    row i alone, the same where rows of the Jacobian are orthogonal. A unit that is off counts as 0.
+    """
+    home = "" if part is ctx.model else "features."
+    theta = {f"features.{n}": ctx.theta[home + n] for n, _ in part.named_parameters()}
+    net = Net("part", part, ctx.model.head, ctx.model.shape)
+    slopes, r = representation_slopes(replace(ctx, model=net, theta=theta))
+    return (r.abs() / slopes).nan_to_num(0.0).mean(1)
+
+
+def relative_size(delta: Tensors, theta: Tensors, floor: float = 1e-3) -> Tensor:
+    """A = ‖Δ/w‖₁ / N of each client (K,) (§4.2.2), where |w| counts as ``floor`` at least.
+
+    N is the number of weights of the model. Where a gradient is shared, it is Δ with a rate of 1.
+    """
+    w = flat({n: theta[n] for n in delta})
+    return (flat(delta) / w.abs().clamp(min=floor)).abs().mean(1)
+
+
+def adaptive_term(a: Tensor) -> Tensor:
+    """Eq. 10's first term, (1 − 3e^−A) / (10 (1 + e^−A)) = 0.4 sigmoid(A) − 0.3.
+
+    The paper gives (0, 0.1) as its range. A is a mean of absolute values: from A = 0 on the term
+    goes from −0.1 up to 0.1, and is below 0 for A < ln 3.
+    """
+    return 0.4 * a.sigmoid() - 0.3

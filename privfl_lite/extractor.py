@@ -1,0 +1,114 @@
+"""The feature extractor g of LODA: what some layers of a public network say about an image.
+
+``load_extractor()`` is a ResNet-18 of width 16 that ``studies/extractor.py`` trained on *public*
+images: CIFAR-10's training images from index 25,000 on, standing in for the paper's CIFAR-100.
+Private images of an honest experiment are CIFAR-10's first 25,000 training images, its test split,
+or other pictures altogether, such as the embedded ``photos``. Chapter: LODA.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from pathlib import Path
+
+from torch import Tensor, nn
+
+from . import assets, models, stored
+from .runtime import PrivflError, choose, device
+
+PUBLIC_FROM = 25_000  # CIFAR-10 training images from this index on are public, no others
+WORDS = ("map", "pooled", "logits")  # the last map, its mean (the representation), the last layer
+# name: convolutions by their number in the network, and what is taken besides
+LAYERS: dict[str, tuple[slice, tuple[str, ...]]] = {
+    "loda1": (slice(0, 5), ()),  # "first five convolutional layers", text and code
+    "loda2": (slice(None), ()),  # "all the convolutional layers", text
+    "loda2-code": (slice(0, 15), ()),  # all but the last stage, released code
+    "loda3": (slice(-5, None), ("logits",)),  # "last five … + linear layers", text
+    "loda3-code": (slice(-15, -10), ("map", "pooled")),  # second stage, last map, its mean: code
+}
+
+
+class Extractor:
+    """g(x): raw outputs of convolutions, before batch norm, as LODA's released code takes them.
+
+    ``layers`` is a name in ``LAYERS``, or the numbers of convolutions in the order in which the
+    network lists them (a block's 1×1 shortcut after its two 3×3), with any of ``WORDS``. Running g
+    runs no more of the network than the layers need. Images lie in [0, 1], not normalized.
+    """
+
+    def __init__(self, net: models.Net, layers: str | Sequence[int | str] = "loda1"):
+        self.net = net = copy.deepcopy(net).eval().requires_grad_(False)
+        convs = [m for m in net.features.modules() if isinstance(m, nn.Conv2d)]
+        if isinstance(layers, str):
+            part, words = LAYERS[choose("choice of layers", layers, LAYERS)]
+            chosen = list(range(len(convs)))[part]
+        else:
+            words = tuple(l for l in layers if l in WORDS)
+            chosen = [l for l in layers if l not in WORDS]
+        if not (chosen or words) or not all(l in range(len(convs)) for l in chosen):
+            allowed = f"convolutions 0…{len(convs) - 1} and {', '.join(WORDS)}"
+            raise PrivflError(f"layers must be one or more of {allowed}; got {layers!r}")
+        self.layers, self.chosen, self.words = layers, chosen, words
+        self._convs = [convs[l] for l in chosen]
+        self._stages = list(net.features)
+        if not words:  # nothing behind the last chosen convolution needs to run
+            needed = [i for i, s in enumerate(self._stages) if set(s.modules()) & set(self._convs)]
+            self._stages = self._stages[: needed[-1] + 1]
+
+    def check(self, x: Tensor) -> None:
+        """One clear sentence if these are no images for the network."""
+        if x.dim() != 4 or x.shape[1] != self.net.shape[0]:
+            want = f"(B, {self.net.shape[0]}, H, W)"
+            raise PrivflError(f"the extractor takes images {want}; got {tuple(x.shape)}")
+
+    def __call__(self, x: Tensor) -> list[Tensor]:
+        """Images (B, C, H, W) -> one tensor (B, …) a layer."""
+        self.check(x)
+        seen: dict[nn.Module | str, Tensor] = {}
+        hooks = [
+            conv.register_forward_hook(lambda m, _, out: seen.__setitem__(m, out))
+            for conv in self._convs
+        ]
+        try:
+            for stage in self._stages:
+                if isinstance(stage, nn.AdaptiveAvgPool2d):
+                    seen["map"] = x
+                x = stage(x)
+        finally:
+            for hook in hooks:
+                hook.remove()
+        if self.words:
+            seen |= {"pooled": x, "logits": self.net.head(x)}
+        return [seen[key] for key in (*self._convs, *self.words)]
+
+    def __repr__(self) -> str:
+        return f"Extractor({self.net.name}, layers={self.layers!r})"
+
+
+def squared_distance(a: Sequence[Tensor], b: Sequence[Tensor]) -> Tensor:
+    """‖a − b‖² (B,) over all entries of all layers: the first term of Eq. 4."""
+    return sum((s - t).flatten(1).square().sum(1) for s, t in zip(a, b, strict=True))
+
+
+def stored_at(profile: str) -> Path:
+    """Where the study keeps the extractor of a profile: with the book, or (22 MB) in the cache."""
+    folder = stored.WEIGHTS if profile == "cpu" else assets.cache() / "weights"
+    return folder / f"extractor-{profile}.safetensors"
+
+
+def blank(profile: str, seed: int = 0) -> models.Net:
+    """The untrained network: ResNet-18, 16 wide for CIFAR-10, as wide as the paper's for gpu."""
+    options = {"width": 16} if profile == "cpu" else {}
+    classes = 10 if profile == "cpu" else 100
+    return models.build("resnet18", (3, 32, 32), classes, seed=seed, **options)
+
+
+def load_extractor(
+    layers: str | Sequence[int | str] = "loda1", profile: str = "cpu", path: Path | None = None
+) -> Extractor:
+    """g on the stored network, after a check of its digest; ``profile`` as in studies."""
+    choose("profile", profile, ("cpu", "gpu"))
+    net = blank(profile)
+    stored.fill(net, path or stored_at(profile), f"extractor --profile {profile}")
+    return Extractor(net.to(device()), layers)
