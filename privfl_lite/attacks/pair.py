@@ -2,11 +2,11 @@
 
 One more image in a batch of one (DCS², Eq. 10) leaves a last-layer gradient ½(δ₁f₁ᵀ + δ₂f₂ᵀ), of
 rank 2. So f₁ lies in a known plane, and δ₁ = softmax(W f₁ + b) − y must lie in another: with ten
-classes seven equations for two unknowns. What is left has rank 1 and gives f₂, δ₂, and with them the concealed
-label and λg. Both backward passes are then known, and each convolution's gradient is linear in its
-input (R-GAP, for two images): the third one fixes both inputs (and, by how well it fits, f₁ more
-exactly); in the second, what the other image may have added is projected away; a least-squares
-problem in one image is left. Chapter: DCS².
+classes seven equations for two unknowns. What is left has rank 1 and gives f₂, δ₂, and with them
+the concealed label and λg. Both backward passes are then known, and each convolution's gradient is
+linear in its input (R-GAP, for two images): the third one fixes both inputs (and, by how well it
+fits, f₁ more exactly); in the second, what the other image may have added is projected away; a
+least-squares problem in one image is left. Chapter: DCS².
 """
 
 from __future__ import annotations
