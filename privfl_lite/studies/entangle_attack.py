@@ -4,7 +4,8 @@ Batch 1, untrained sigmoid LeNet, digits; each private image has a guard image o
 from the training digits. Labels are granted to every search. Parts: "table", the paper's GS, best
 of five by its own cost, on four methods; "blind", a guess without any upload; "variant", β and each
 choice that the paper leaves open, under attackers who know more and more; "update", what leaves
-after several local steps instead of a gradient.
+after several local steps instead of a gradient; "fresh", the estimate of the mask on other images
+and nets than those on which it was developed.
 """
 
 from __future__ import annotations
@@ -63,6 +64,7 @@ def _settings(profile: str) -> dict:
         "update_steps": 1000 if large else 250,
         "plan": {"eta": 0.01, "steps": 5, "batch_size": 1, "shuffle": False, "mode": "eval"},
         "success": 20.0,  # dB
+        "fresh": [2, 3],  # seeds
         "seed": 0,
     }
 
@@ -75,7 +77,11 @@ def _cells(settings: dict) -> list[dict]:
         attacks += [ALONE] if options.get("how") == "add" else []  # of copies: the same entries
         attacks += ["rows filled in"] if v == "rows" else []
         cells += [{"part": "variant", "variant": v, "attack": a} for a in attacks]
-    return cells + [{"part": "update", "attack": a} for a in ("iDLG", GRANTED)]
+    cells += [{"part": "update", "attack": a} for a in ("iDLG", GRANTED)]
+    fresh = (MAIN, "β 0.5", "rows", "both")
+    return cells + [
+        {"part": "fresh", "seed": seed, "variant": v} for seed in settings["fresh"] for v in fresh
+    ]
 
 
 # Who is attacked
@@ -226,8 +232,18 @@ def _update(settings: dict, cell: dict) -> dict:
     return _scored(settings, found, v.x) | {"ratio_mean": ratio}
 
 
+def _fresh(settings: dict, cell: dict) -> dict:
+    """Nothing but the labels is granted; where columns are the guard's, the search follows."""
+    other = settings | {"seed": cell["seed"]}
+    out = _readout(victims(other, cell["variant"]))
+    if cell["variant"] == MAIN:
+        out |= _variant(other, {"variant": MAIN, "attack": ALONE})
+    return out
+
+
 def _compute(settings: dict, cell: dict) -> dict:
     parts = {"table": _table, "blind": _blind, "left out": _left_out, "variant": _variant}
+    parts |= {"fresh": _fresh}
     return parts.get(cell["part"], _update)(settings, cell)
 
 
