@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 os.environ.setdefault("PRIVFL_OFFLINE", "1")  # notebooks inherit it: no test may download
+os.environ.setdefault("PRIVFL_PROGRESS", "0")  # they too: on a slow machine a bar may show up
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("MKL_NUM_THREADS", "1")
 

@@ -155,7 +155,8 @@ def test_an_interrupted_training_keeps_what_it_has(tmp_path):
     assert result["interrupted"] and len(result["accuracy"]) >= 3 and file.exists()
 
 
-def test_a_long_command_shows_progress_and_a_short_one_does_not():
+def test_a_long_command_shows_progress_and_a_short_one_does_not(monkeypatch):
+    monkeypatch.delenv("PRIVFL_PROGRESS")
     short = run("attack", "gs", "--images", "1", "--steps", "3")
     assert short.returncode == 0 and short.stderr == ""
     long = run("attack", "gs", "--images", "16", "--steps", "200")

@@ -40,6 +40,7 @@ def test_choose_lists_what_there_is():
 
 
 def test_progress_is_silent_for_short_work_and_can_be_turned_off(capsys, monkeypatch):
+    monkeypatch.delenv("PRIVFL_PROGRESS")
     assert list(progress(range(3), "short")) == [0, 1, 2]
     assert capsys.readouterr().err == ""
 
