@@ -122,6 +122,7 @@ class LODA(Defense):
         return {"c": self.c, "extractor": self._g}
 
 
+@torch.enable_grad()
 def obscure(
     g: Extractor,
     x: Tensor,

@@ -1,0 +1,162 @@
+"""The studies of LODA: who is private, what is cached, how settings are chosen, who trains on what.
+
+Numbers of a stored result are tested once there is one.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from privfl_lite import load, metrics
+from privfl_lite.defenses import LODA, loda
+from privfl_lite.studies import RESULTS
+from privfl_lite.studies import loda_attack as study
+from privfl_lite.studies import loda_training as training
+from privfl_lite.studies.pictures import unpack
+
+
+@pytest.fixture
+def small(tmp_path, monkeypatch) -> dict:
+    """Four images, three steps, and a cache of encodings of its own (images are loaded before)."""
+    settings = study.STUDY.settings("cpu") | {"images": 4, "steps": 3, "candidates": 30}
+    monkeypatch.setattr(study.assets, "cache", lambda: tmp_path)
+    return settings
+
+
+def rows(images: torch.Tensor) -> set[bytes]:
+    return {image.numpy().tobytes() for image in images}
+
+
+def test_nothing_private_is_public(small):
+    public = rows(load("cifar10").x_train[25_000:])
+    x, y = study.private_images(small | {"images": 32})
+    own, labels = training.private_set(training.STUDY.settings("cpu"))
+    assert not rows(x) & public and not rows(own) & public and not rows(own) & rows(x)
+    assert len(rows(own)) == len(labels) == 500 and set(y.tolist()) == set(range(10))
+    assert rows(study.public_sample(small, 20)) <= public
+    assert rows(study.public_sample(small, 5)) <= rows(study.public_sample(small, 20))
+
+
+def test_encodings_are_made_once_in_the_papers_units(small, monkeypatch):
+    x, _ = study.private_images(small)
+    monkeypatch.setattr(study, "AT_ONCE", 3)
+    first = study.encoded(small, x, "loda1", 20)
+    own = LODA("cpu", "loda1", 150.0, 3, start="cifar10")  # 20 × 7.5
+    assert (first - own.obscure(x).images).abs().max() <= 0.5 / 255 + 1e-4
+    monkeypatch.setattr(loda, "obscure", None)  # would fail if it were called again
+    assert torch.equal(study.encoded(small, x, "loda1", 20), first)
+    with pytest.raises(TypeError):
+        study.encoded(small, x, "loda1", 20, seed=1)
+
+
+def test_scores_have_intervals_and_extremes():
+    x = load("photos").x_test[:6]
+    found = (x + 0.1).clamp(0, 1)
+    out = study.scores(found, x)
+    want = [-10 * math.log10(((a - b) ** 2).mean()) for a, b in zip(found, x, strict=True)]
+    np.testing.assert_allclose(out["psnr"]["each"], want, atol=0.01)
+    assert out["psnr"]["max"] == pytest.approx(max(want), abs=0.01)
+    low, high = out["psnr"]["interval"]
+    assert out["psnr"]["min"] <= low < out["psnr"]["mean"] < high <= out["psnr"]["max"]
+    assert 0 < out["lpips"]["min"] <= out["lpips"]["mean"] and out["images"] == 6
+
+
+def test_settings_are_chosen_by_lpips_where_psnr_prefers_gray(small):
+    x = load("photos").x_test[:4]
+    found = {"gray": x.mean((1, 2, 3), keepdim=True).expand_as(x), "dark": 0.3 * x}
+    best, table = study._choose(small, x, found)
+    assert best == "dark" and table["gray"]["psnr"] > table["dark"]["psnr"] + 1
+
+
+def test_a_strip_holds_one_image_of_each_class(small):
+    few = small | {"images": 32}
+    x, y = study.private_images(few)
+    row = torch.cat([unpack(text) for text in study.strip(few, x)])
+    assert row.shape == (3, 32, 320)
+    want = x[y.tolist().index(7)]
+    assert (row[:, :, 7 * 32 : 8 * 32] - want).abs().max() <= 0.5 / 15 + 1e-6
+
+
+def test_identification_by_features_is_certain_when_features_are_kept(small, monkeypatch):
+    monkeypatch.setattr(study, "encoded", lambda s, x, *rest: x)
+    by = study._identify(small, {"layers": "loda1"})["by"]
+    assert by["features"]["first"] == by["nearest pixels"]["first"] == 4
+    assert by["features"]["rank"] == 1 and by["farthest pixels"]["rank"] == 30
+    assert by["features"]["interval"] == [round(v, 4) for v in metrics.wilson(4, 4)]
+
+
+def test_an_encoding_without_a_step_is_another_image(small, monkeypatch):
+    """Then the features are as far as another image's; x′ = x is at distance 0, and Eq. 5 holds."""
+    monkeypatch.setattr(study, "strip", lambda *rest: [])
+    cell = {"part": "encoding", "layers": "loda1", "c": 20.0}
+    other = study.public_sample(small, 4)
+    monkeypatch.setattr(study, "encoded", lambda s, x, *rest: other)
+    assert study._encoding(small, cell)["features"] == 1
+    monkeypatch.setattr(study, "encoded", lambda s, x, *rest: x + 1e-4)
+    out = study._encoding(small, cell)
+    assert out["features"] < 1e-4 and out["found"]["x′"]["psnr"]["min"] > 70
+
+
+def test_every_cell_has_a_part_and_none_comes_twice():
+    for one in (study.STUDY, training.STUDY):
+        cells = [tuple(c.items()) for c in one.cells(one.settings("cpu"))]
+        assert len(set(cells)) == len(cells)
+    assert {c["part"] for c in study.STUDY.cells(study.STUDY.settings("cpu"))} == set(study.PARTS)
+
+
+# Training
+
+
+def test_arms_differ_in_images_only(monkeypatch):
+    settings = training.STUDY.settings("cpu")
+    asked = []
+
+    def negative(s, x, layers, c):
+        asked.append((layers, c))
+        return 1 - x
+
+    monkeypatch.setattr(training, "encoded", negative)
+    for scheme, clients in (("central", 1), ("federated", 10)):
+        cell = {"part": "train", "scheme": scheme}
+        names = ("none", "LODA₁", "LODA₂", "loda1, c = 3", "Mixup 6")
+        plain, *obscured, mixed = (
+            training.federation(settings, cell | {"arm": a}, 1) for a in names
+        )
+        assert len(plain.clients) == clients and sum(len(y) for _, y in plain.clients) == 500
+        for run in obscured:
+            for (x, y), (e, z) in zip(plain.clients, run.clients, strict=True):
+                assert torch.equal(e, 1 - x) and torch.equal(y, z)
+        assert torch.equal(mixed.clients[0][0], plain.clients[0][0]) and mixed.defense.k == 6
+        first = [next(run.model.parameters()) for run in (plain, mixed)]
+        assert torch.equal(*first)
+    assert asked == 2 * [("loda1", 20), ("loda2", 30), ("loda1", 3)]
+
+
+def test_a_cell_trains_and_has_intervals():
+    settings = training.STUDY.settings("cpu") | {"train": 40, "test": 100, "seeds": [0, 1]}
+    settings |= {"epochs": {"central": 100, "federated": 1}}
+    out = training.STUDY.compute(settings, {"part": "train", "scheme": "central", "arm": "none"})
+    low, high = out["interval"]
+    assert low < np.mean(out["accuracy"]) < high and len(out["accuracy"]) == 2
+    assert min(out["accuracy_private"]) > 0.4  # forty images are learned by heart in part
+    assert out["spread"]["mean"] == pytest.approx(np.mean(out["accuracy"]), abs=1e-4)
+
+
+# What is stored
+
+
+@pytest.mark.skipif(not (RESULTS / "loda-attack.json").exists(), reason="not stored yet")
+def test_inversion_beats_the_paper_and_blind_guesses():
+    cells = study.STUDY.show()["cells"]
+    by = {(c["part"], c.get("layers"), c.get("c")): c for c in cells}
+    blind, x_prime = by["blind", None, None]["found"], by["encoding", "loda1", 20.0]["found"]["x′"]
+    found = by["inversion", "loda1", None]["found"]
+    gray, other = blind["gray"], blind["another image"]
+    assert found["4"]["lpips"]["interval"][1] < other["lpips"]["interval"][0]
+    assert found["1"]["ssim"]["interval"][0] > max(gray["ssim"]["mean"], x_prime["ssim"]["mean"])
+    assert found["4"]["lpips"]["mean"] < found["2"]["lpips"]["mean"] < found["1"]["lpips"]["mean"]
+    assert (RESULTS / "loda-attack.json").stat().st_size < 300_000
