@@ -45,6 +45,12 @@ MORE = {
     "β 0.7, both": lambda eta: Entangle(0.7, "both"),
     "β 0.7, added": lambda eta: Entangle(0.7, how="add"),
 }
+CHOICES = {  # what else the paper leaves open; with one seed
+    "β 0.7, fixed ratio": lambda eta: Entangle(0.7, ratio="fixed"),
+    "β 0.7, floor 1e-5": lambda eta: Entangle(0.7, floor=1e-5),
+    "β 0.7, floor 0.1": lambda eta: Entangle(0.7, floor=0.1),
+    "β 0.7, score of 8 images": lambda eta: Entangle(0.7, images=8),
+}
 ONCE = [m for m in MORE if m.startswith("β 0.7, ")]  # ablations, with one seed
 SHARDS = ("FedAvg", "FedAvg, no guard", "β 0.7")  # also with two classes a client
 
@@ -74,6 +80,7 @@ def _cells(settings: dict) -> list[dict]:
     runs = [("dirichlet", m, first) for m in (*METHODS, *MORE)]
     runs += [("shards", m, first) for m in SHARDS]
     runs += [("dirichlet", m, s) for s in others for m in (*METHODS, *MORE) if m not in ONCE]
+    runs += [("dirichlet", m, first) for m in CHOICES]
     cells = [{"part": "train", "split": how, "method": m, "seed": s} for how, m, s in runs]
     return [{"part": "figure 1"}, {"part": "time"}, *cells]
 
@@ -89,7 +96,7 @@ def federation(settings: dict, method: str, split: str, seed: int, rounds: int) 
         rounds,
         plan,
         test=(data.x_test, data.y_test),
-        defense=(METHODS | MORE)[method](plan.eta),
+        defense=(METHODS | MORE | CHOICES)[method](plan.eta),
         keep_uploads=method in METHODS,
         seed=seed,
         show=False,
