@@ -208,6 +208,7 @@ def test_killed_process_does_not_harm_the_next(toy, monkeypatch):
 
 @posix
 def test_long_download_is_visible(toy, monkeypatch, capsys):
+    monkeypatch.delenv("PRIVFL_PROGRESS")
     monkeypatch.setenv("TOY_BEFORE", "sleep 2.7")
     assets.fetch("toy")
     assert "fetching toy" in capsys.readouterr().err

@@ -91,7 +91,7 @@ def test_doctor_tells_what_is_here(capsys):
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        ("attack magic", "unknown attack 'magic'; choose one of: closed_form, recursive, pair"),
+        ("attack magic", "unknown attack 'magic'; choose one of: closed_form, recursive"),
         ("attack gs --defense cloak", "choose one of: none, dp_gaussian, dp_sgd, prune"),
         ("attack gs --dataset minst", "unknown data set 'minst'; choose one of: "),
         ("attack gs --model lenet9", "unknown model 'lenet9'; choose one of: lenet"),
