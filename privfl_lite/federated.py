@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from .client import Data, Plan, train_many, train_one
+from .client import Data, Plan, batching_pays, clients_at_once, train_many, train_one
 from .defenses.base import Defense
 from .gradients import Tensors, length
 from .runtime import PrivflError, choose, device, generator, progress, seeded
@@ -36,7 +36,6 @@ from .wire import (
     update_context,
 )
 
-MEMORY = 2**28  # how many floats the clients that train at once may take (1 GB)
 # purposes of random streams: who takes part; what a client draws; what the server draws
 SAMPLING, SHUFFLE, SERVER = 0, 1, 2
 
@@ -269,32 +268,6 @@ class FedAvg:
 
 
 fedavg = FedAvg  # reads better in ``for report in fedavg(…)``
-
-
-def batching_pays(model: nn.Module) -> bool:
-    """Whether many clients at once are quicker than one after the other.
-
-    Always on a GPU. On a CPU, for narrow networks (1.7 to 4 times quicker in ``make bench``); a
-    convolution with 32 channels or more fills the core by itself, and nothing is gained.
-    """
-    widest = max((m.out_channels for m in model.modules() if isinstance(m, nn.Conv2d)), default=0)
-    return device().type == "cuda" or widest < 32
-
-
-def clients_at_once(model: nn.Module, batch_size: int) -> int:
-    """How many clients fit in MEMORY: weights, gradients, copies, and the batch's activations."""
-    outputs = []
-    hooks = [
-        m.register_forward_hook(lambda _m, _i, out: outputs.append(out.numel()))
-        for m in model.modules()
-        if not list(m.children())
-    ]
-    with torch.no_grad():
-        copy.deepcopy(model).eval()(torch.zeros(1, *model.shape, device=device()))
-    for hook in hooks:
-        hook.remove()
-    weights = sum(p.numel() for p in model.parameters())
-    return max(1, MEMORY // (6 * weights + 4 * batch_size * sum(outputs)))
 
 
 def evaluate(model: nn.Module, x: Tensor, y: Tensor, batch: int = 500) -> tuple[float, float]:

@@ -12,7 +12,7 @@ from scipy import stats
 
 from privfl_lite import metrics
 from privfl_lite.keylock import lock_matrix, locks
-from privfl_lite.studies import RESULTS, STUDIES, fedkl_training
+from privfl_lite.studies import RESULTS, STUDIES, fedkl_targets, fedkl_training
 from privfl_lite.studies import fedkl_attack as study
 
 
@@ -22,9 +22,11 @@ def small() -> dict:
 
 
 def test_the_server_that_holds_key_and_lock_can_imitate_and_with_a_wrong_key_cannot(small):
-    upload, x, y = study.target(small, 0)
+    upload, x, y = fedkl_targets.target(small, 0)
     for k in range(2):
-        right, wrong = (study.opened(upload[k], how) for how in ("key and lock", "wrong key"))
+        right, wrong = (
+            fedkl_targets.opened(upload[k], how) for how in ("key and lock", "wrong key")
+        )
         for opened, same in ((right, True), (wrong, False)):
             made = opened.imitator()(x[k : k + 1, None], y[k : k + 1, None])
             gap = [(made[n] - t).norm().item() for n, t in right.tensors.items()]
@@ -34,7 +36,7 @@ def test_the_server_that_holds_key_and_lock_can_imitate_and_with_a_wrong_key_can
 
 
 def test_of_several_starts_the_cheapest_counts_not_the_best(small):
-    aim = study.target(small, 0)
+    aim = fedkl_targets.target(small, 0)
     truth, gray = aim.x, torch.full_like(aim.x, 0.5)
 
     class Fake:
@@ -52,7 +54,7 @@ def test_of_several_starts_the_cheapest_counts_not_the_best(small):
 
 
 def test_scores_in_all_units(small):
-    x = study.target(small, 0).x
+    x = fedkl_targets.target(small, 0).x
     found = 0.5 * x + 0.25
     out = study.score(small, found, x)
     assert out["success"] == 0 and out["fit"]["success"] == 2
@@ -63,15 +65,15 @@ def test_scores_in_all_units(small):
 
 
 def test_trained_clients_use_their_own_keys_and_locks(small):
-    groups, accuracy = study.trained(small, knows=("key", "coefficients"))
+    groups, accuracy = fedkl_targets.trained(small, knows=("key", "coefficients"))
     (key, c), again = (groups[0].upload.knows[n] for n in ("key", "coefficients")), groups[1]
     assert [len(t.x) for t in groups] == [3, 3] and 0.1 < accuracy < 0.95
     assert torch.equal(key, again.upload.knows["key"]) and not torch.equal(key[0], key[1])
-    run = study._run(1, small["seed"], "lock", ())
+    run = fedkl_targets.training(1, small["seed"], "lock", ())
     for k in range(3):
         _, m = next(locks(run.personal(k)))
         torch.testing.assert_close(c[k], torch.cat(m.lock()).detach(), rtol=1e-3, atol=1e-4)
-    wide, _ = study.trained(small, double=True)
+    wide, _ = fedkl_targets.trained(small, double=True)
     for n, t in wide[0].upload.tensors.items():
         assert t.dtype == torch.float64
         torch.testing.assert_close(t.float(), groups[0].upload.tensors[n], rtol=0.05, atol=1e-3)
@@ -79,7 +81,7 @@ def test_trained_clients_use_their_own_keys_and_locks(small):
 
 def test_another_key_opens_a_trained_lock_by_three_quarters(small):
     """Training moves W by −η Σ g kᵀ, so W k' − W₀k' is (k·k')/‖k‖² ≈ 3/4 of W k − W₀k."""
-    run = study._run(1, small["seed"], "lock", ())
+    run = fedkl_targets.training(1, small["seed"], "lock", ())
     name = next(locks(run.model))[0]
     first, last = (
         lock_matrix(dict(n.named_parameters()), [name]) for n in (run.model, run.personal(0))
@@ -113,7 +115,7 @@ def test_spread_is_students():
 
 def test_other_keys_of_a_model_that_looks_at_the_lock_only(small):
     """A zero lock makes the output constant: its accuracy is the share of one class."""
-    run = study._run(1, small["seed"], "lock", ())
+    run = fedkl_targets.training(1, small["seed"], "lock", ())
     x, y = run.test[0][:200], run.test[1][:200]
     nets = [run.personal(c) for c in range(3)]
     before = [t.clone() for t in nets[0].state_dict().values()]
@@ -163,7 +165,7 @@ def test_a_stored_closed_form_comes_out_again(small):
 
 def test_a_stored_accuracy_comes_out_again(small):
     stored = cell("fedkl-training", part="digits", arm="FedKL", seed=0)
-    run = study._run(1, 0, "lock", ())
+    run = fedkl_targets.training(1, 0, "lock", ())
     assert run.history[0].accuracy == pytest.approx(stored["curve"][0], abs=0.02)
 
 

@@ -1,6 +1,9 @@
-"""Two images behind one upload, told apart by linear algebra (attacks/pair.py)."""
+"""Two images behind one upload: by linear algebra (attacks/pair.py), by search (joint.py)."""
 
 from __future__ import annotations
+
+import copy
+from dataclasses import replace
 
 import pytest
 import torch
@@ -8,6 +11,7 @@ from torch.nn.functional import cross_entropy, one_hot
 
 from privfl_lite import load, metrics, models, share
 from privfl_lite.attacks import Pair, pair
+from privfl_lite.attacks.joint import joint, tried
 from privfl_lite.attacks.recursive import by_channel, kernel_equations
 from privfl_lite.defenses import DCS2
 from privfl_lite.runtime import PrivflError
@@ -89,3 +93,25 @@ def test_other_networks_are_refused():
     upload = share(relu, torch.rand(2, 1, 16, 16), torch.tensor([0, 1]))
     with pytest.raises(PrivflError, match="Pair knows the sigmoid lenet only"):
         Pair().run(upload)
+
+
+def test_tried_labels_are_those_that_a_concealed_image_may_have():
+    labels = tried(torch.tensor([4, 0]), 10, 0.7)
+    assert labels.shape == (2, 10, 2, 10)
+    for u, y in enumerate((4, 0)):
+        for c in range(10):
+            want = torch.zeros(2, 10)
+            want[0, y], want[1, c] = 1.0, 0.7
+            want[1, y] += 0.3
+            torch.testing.assert_close(labels[u, c], want)
+
+
+def test_joint_search_lowers_its_cost_and_scales_only_the_concealed_image(net, mixed):
+    images, labels, _ = mixed
+    upload = share(copy.deepcopy(net).float(), images.float(), labels.float())
+    one = replace(upload, batch=1)
+    given = labels.float()[None, None]
+    ends = [joint(one, given, steps, 0, {})[1].item() for steps in (1, 40)]
+    assert ends[1] < ends[0]
+    plain, wide = (joint(one, given, 1, 0, {"width": w})[0][0, 0] for w in (1.0, 9.0))
+    assert wide[1].std() > 5 * plain[1].std() and wide[0].std() < 2 * plain[0].std()

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
+from ..federated import FedAvg
 from ..runtime import PrivflError, choose, progress
 
 RESULTS = Path(__file__).resolve().parents[2] / "book" / "results"
@@ -78,6 +79,17 @@ class Study:
                 f"{self.name} has no stored result; run: privfl study run {self.name}"
             )
         return _read(path)
+
+
+def finished(run: FedAvg) -> FedAvg:
+    """The run after its last round; or, if it diverges, after the last one with finite uploads."""
+    try:
+        for _ in run:
+            pass
+    except PrivflError:  # "client … sent NaN or infinite values"
+        if not run.history:
+            raise
+    return run
 
 
 def _read(path: Path) -> dict:

@@ -18,14 +18,15 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .. import metrics, models
+from .. import models
 from ..attacks import GS, IDLG, Pair
 from ..attacks.joint import joint, tried
 from ..data import load
 from ..defenses import DCS2, Defense, DPGaussian, Prune, Soteria
 from ..wire import Upload, share
 from .base import Study
-from .pictures import pack
+from .judge import matching, scores
+from .pictures import packed
 
 BASELINES = {
     "none": Defense,
@@ -164,33 +165,6 @@ def _victims(items: tuple, variant: str) -> Victims:
     return Victims(upload, x, y, *hidden)
 
 
-# Scores
-
-
-def scores(settings: dict, found: Tensor, x: Tensor) -> dict:
-    """PSNR and SSIM of each image, mean, standard deviation, 95 % interval; rate of successes."""
-    values, out = metrics.compare(found, x), {"images": len(x)}
-    for name, places in (("psnr", 2), ("ssim", 4)):
-        each = [min(v, 150.0) for v in values[name].tolist()]
-        out[name] = [round(v, places) for v in each]
-        out[f"{name}_mean"] = round(statistics.fmean(each), places)
-        out[f"{name}_std"] = round(statistics.pstdev(each), places)
-        out[f"{name}_interval"] = [round(v, places) for v in metrics.bootstrap_interval(each)]
-    hits = int((values["psnr"] >= settings["success"]).sum())
-    low, high = metrics.wilson(hits, len(x))
-    return out | {"success": hits, "success_interval": [round(low, 4), round(high, 4)]}
-
-
-def _pictures(images: Tensor) -> list[str]:
-    return [pack(image) for image in images[:4]]
-
-
-def _matched(found: Tensor, x: Tensor, each: int) -> Tensor:
-    """Images in the order that fits best within each upload."""
-    pairs = zip(found.split(each), x.split(each), strict=True)
-    return torch.cat([a[metrics.assign(a, b)] for a, b in pairs])
-
-
 # Attackers who look for what was not hidden
 
 
@@ -222,7 +196,7 @@ def _variant(settings: dict, cell: dict) -> dict:
     found = GS(steps=settings["gs"], show=False).run(v.upload, seed=settings["seed"]).images
     last = v.history[:, :, -1]
     out = {
-        "gs": scores(settings, _matched(found, v.x, each), v.x),
+        "gs": scores(settings, found[matching(found, v.x, each)], v.x),
         "range": [round(v.concealed.min().item(), 2), round(v.concealed.max().item(), 2)],
         "outside": round(((v.concealed < 0) | (v.concealed > 1)).double().mean().item(), 4),
         "distance": [round(a, 2) for a in last[:, 2].tolist()],
@@ -233,9 +207,9 @@ def _variant(settings: dict, cell: dict) -> dict:
     }
     if cell["variant"] == MAIN:
         out |= {
-            "pictures": _pictures(v.x),
-            "pictures_concealed": _pictures(v.concealed),
-            "pictures_gs": _pictures(found),
+            "pictures": packed(v.x),
+            "pictures_concealed": packed(v.concealed),
+            "pictures_gs": packed(found),
         }
     return out
 
@@ -264,13 +238,13 @@ def _joint(settings: dict, cell: dict) -> dict:
     )
     best = cost.argmin(1)
     images = found[torch.arange(len(best)), best][:, :each].flatten(0, 1)
-    out = scores(settings, _matched(images, x, each), x)
+    out = scores(settings, images[matching(images, x, each)], x)
     out |= {"starts": labels.shape[1], "evaluations": evaluations, "attacked": len(upload)}
     out["cost"] = [float(f"{c:.3g}") for c in cost.min(1).values.tolist()]
     if how.get("tried"):
         out["label_right"] = int((best == v.labels[: len(best)]).sum())
     if variant == MAIN and cell["attack"] == "labels granted":
-        out["pictures"] = _pictures(images)
+        out["pictures"] = packed(images)
     return out
 
 
@@ -300,7 +274,7 @@ def _separate(settings: dict, cell: dict) -> dict:
         "evaluations_worth": round(seconds / unit, 1),  # of one gradient by the same clock
     }
     if cell["variant"] == MAIN:
-        out["pictures"] = _pictures(images)
+        out["pictures"] = packed(images)
     return out
 
 

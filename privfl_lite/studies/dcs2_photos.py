@@ -40,9 +40,10 @@ from ..defenses import ATS, DCS2, Defense, DPGaussian, Prune, Soteria
 from ..runtime import generator
 from ..wire import Upload, share
 from .base import Study
-from .dcs2_attack import scores
+from .dcs2_attack import BASELINES as DIGITS
 from .imprint_bins import laplace_edges
-from .pictures import pack
+from .judge import scores
+from .pictures import packed
 
 POLICY = "21-13-3+7-4-15+1-2-5-8-10"  # ATS as released with DCS²
 BASELINES = {
@@ -62,12 +63,6 @@ VARIANTS = {  # name -> options of DCS² besides λg 0.7 and a start from traini
     "λg 1.0": {"lambda_g": 1.0},
 }
 JOINT = {"plain": {}, "smooth": {"tv": 0.03}}
-DIGITS = {  # Table 2's defenses for CelebA, at the rates that the paper has for digits
-    "none": Defense,
-    "DP-Gaussian 0.01": lambda: DPGaussian(0.01),
-    "Prune 0.7": lambda: Prune(0.7),
-    "Soteria 0.2": lambda: Soteria(0.2),
-}
 BINS = {  # Table 2's for TinyImageNet (its scripts prune 0.5, its text says 0.7)
     "none": Defense,
     "DP-Gaussian 0.5": lambda: DPGaussian(0.5),
@@ -162,10 +157,6 @@ def class_means() -> Tensor:
     return torch.stack([data.x_train[data.y_train == c].mean(0) for c in range(10)])
 
 
-def _pictures(images: Tensor) -> list[str]:
-    return [pack(image.mean(0, keepdim=True)) for image in images[:4]]
-
-
 # Attackers who look for one image
 
 
@@ -192,7 +183,7 @@ def _table(settings: dict, cell: dict) -> dict:
     if "average" in cell["attack"] and name == "none":
         out["start"] = scores(settings, class_means()[y], x)  # what is known before any attack
     if name in ("none", HIDDEN):
-        out |= {"pictures": _pictures(found.images), "pictures_true": _pictures(x)}
+        out |= {"pictures": packed(found.images), "pictures_true": packed(x)}
     return out
 
 
@@ -213,7 +204,7 @@ def _variant(settings: dict, cell: dict) -> dict:
         "range": [round(images.min().item(), 2), round(images.max().item(), 2)],
         "distance": [round(v, 2) for v in last[:, 2].tolist()],
         "cosine": [round(v, 4) for v in last[:, 1].tolist()],
-        "pictures_concealed": _pictures(images),
+        "pictures_concealed": packed(images),
     }
 
 
@@ -276,8 +267,8 @@ def _pair(settings: dict, cell: dict) -> dict:
         ],
         "feature_error": [float(f"{v:.2g}") for v in off],
         **counted(net),
-        "pictures": _pictures(images),
-        "pictures_true": _pictures(x),
+        "pictures": packed(images),
+        "pictures_true": packed(x),
     }
 
 
@@ -287,7 +278,7 @@ def _joint(settings: dict, cell: dict) -> dict:
     found, cost, count = joint(upload, labels, settings["joint"], 0, JOINT[cell["attack"]])
     out = scores(settings, found[:, 0, 0], x) | {"evaluations": count}
     out["cost"] = [float(f"{c:.3g}") for c in cost[:, 0].tolist()]
-    return out | {"pictures": _pictures(found[:, 0, 0])}
+    return out | {"pictures": packed(found[:, 0, 0])}
 
 
 # Stronger attackers of Table 2, who do not know of DCS²
@@ -300,7 +291,7 @@ def _ggl(settings: dict, cell: dict) -> dict:
     model = models.build("lenet", data, seed=seed)
     upload = share(model, x, y, defense, ("labels",), each=1, seed=seed)
     found = GGL(**settings["ggl"], show=False).run(upload, seed=seed)
-    return scores(settings, found.images, x) | {"pictures": _pictures(found.images)}
+    return scores(settings, found.images, x) | {"pictures": packed(found.images)}
 
 
 def _imprint(settings: dict, cell: dict) -> dict:
@@ -343,8 +334,8 @@ def _imprint(settings: dict, cell: dict) -> dict:
         out["together"] = round((bins[0] == bins[1]).double().mean().item(), 4)
         out["concealed_last"] = round((bins[1] > bins[0]).double().mean().item(), 4)
         out["concealed_range"] = [round(made.min().item(), 2), round(made.max().item(), 2)]
-        out |= {"pictures_position": _pictures(last), "pictures_matched": _pictures(nearest)}
-        out["pictures_true"] = _pictures(x)
+        out |= {"pictures_position": packed(last), "pictures_matched": packed(nearest)}
+        out["pictures_true"] = packed(x)
     return out
 
 

@@ -25,8 +25,8 @@ from ..data import load
 from ..defenses import CAFL, POGZFL, Defense, Entangle
 from ..wire import Upload, share
 from .base import Study
-from .dcs2_attack import scores
-from .pictures import pack
+from .judge import scores
+from .pictures import packed
 
 MAIN = "β 0.7"
 STD = 0.3081  # of MNIST's pixels, by which GS's authors divide
@@ -137,10 +137,6 @@ def _scored(settings: dict, found: Reconstruction, x: Tensor) -> dict:
     }
 
 
-def _pictures(images: Tensor) -> list[str]:
-    return [pack(image) for image in images[:4]]
-
-
 def _table(settings: dict, cell: dict) -> dict:
     v, seed = victims(settings, MAIN), settings["seed"]
     upload = v.upload
@@ -149,9 +145,9 @@ def _table(settings: dict, cell: dict) -> dict:
         upload = share(upload.model, v.x, v.y, made, ("labels",), each=1, seed=seed)
     attack = GS(steps=settings["gs"], restarts=settings["restarts"], show=False)
     found = attack.run(upload, seed=seed)
-    out = _scored(settings, found, v.x) | {"pictures": _pictures(found.images)}
+    out = _scored(settings, found, v.x) | {"pictures": packed(found.images)}
     if not TABLE[cell["defense"]]:
-        out |= {"pictures_private": _pictures(v.x), "pictures_guard": _pictures(v.guard)}
+        out |= {"pictures_private": packed(v.x), "pictures_guard": packed(v.guard)}
     return out
 
 
@@ -189,7 +185,7 @@ def _variant(settings: dict, cell: dict) -> dict:
     if name == "rows filled in":
         out["label_right"] = int((found.labels == v.y).sum())
     if (cell["variant"], name) == (MAIN, GRANTED):
-        out["pictures"] = _pictures(found.images)
+        out["pictures"] = packed(found.images)
     return out
 
 

@@ -29,28 +29,22 @@ contrast (``metrics.affine_fit``, to be read beside the floor's); means of "mse"
 
 from __future__ import annotations
 
-import copy
 import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache, partial
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from .. import metrics, models
+from .. import metrics
 from ..attacks import GGL, GRNN, GS, IDLG, LockMatching, Recursive, Unlock
-from ..client import Plan
 from ..data import load
-from ..defenses import Defense, FedKL
-from ..federated import FedAvg
-from ..keylock import coefficients, locks, normalize
-from ..runtime import PrivflError, generator
-from ..wire import Upload, share
+from ..runtime import PrivflError
 from .base import Study
-from .dcs2_attack import scores
-from .pictures import pack
+from .fedkl_targets import Target, opened, target, trained
+from .judge import scores
+from .pictures import packed
 
 NETS = ("open", "batch norm", "lock")
 KNOWS = {  # of the lock -> what LockMatching does about it
@@ -153,87 +147,6 @@ def _compute(settings: dict, cell: dict) -> dict:
     return out | {"seconds": round(time.process_time() - began, 1)}
 
 
-# Who is attacked
-
-
-class Target(NamedTuple):
-    """Uploads to one net, and what is behind them."""
-
-    upload: Upload
-    x: Tensor
-    y: Tensor
-
-    def first(self, n: int) -> Target:
-        return Target(self.upload[:n], self.x[:n], self.y[:n])
-
-
-def target(
-    settings: dict,
-    seed: int,
-    net: str = "lock",
-    mode: str = "train",
-    each: int = 1,
-    knows: tuple[str, ...] = ("labels", "key", "lock"),
-    **options: object,
-) -> Target:
-    """Uploads of clients with ``each`` test digits to an untrained net; ``options``: of FedKL."""
-    data = load("mnist", size=32)
-    model = models.build("lenet", data, seed=seed)
-    x, y = data.sample(settings["images"], seed, "test", distinct=each > 1)  # labels give the order
-    if net == "lock":
-        return Target(share(model, x, y, FedKL(seed=seed, **options), knows, each, mode=mode), x, y)
-    model = normalize(model) if net == "batch norm" else model
-    granted = [fact for fact in knows if fact == "labels"]
-    return Target(share(model, x, y, None, granted, each, mode=mode), x, y)
-
-
-def trained(
-    settings: dict,
-    net: str = "lock",
-    mode: str = "train",
-    knows: tuple[str, ...] = (),
-    double: bool = False,
-    **options: object,
-) -> tuple[list[Target], float]:
-    """Uploads of three clients in training, each with one of its own digits; the accuracy.
-
-    ``double``: they compute and send their gradients with 64 bits.
-    """
-    run = _run(settings["rounds"], settings["seed"], net, tuple(options.items()))
-    model, defense = copy.deepcopy(run.model), copy.deepcopy(run.defense)
-    out, knows = [], knows if net == "lock" else ()
-    if double:
-        homes = defense.state()["homes"]
-        homes = {c: {n: t.double() for n, t in home.items()} for c, home in homes.items()}
-        model, _ = model.double(), defense.restore({"homes": homes})
-    for i in range(settings["images"]):
-        x, y = (torch.stack([c[j][i] for c in run.clients]) for j in (0, 1))
-        x = x.to(model.head.weight.dtype)
-        upload = share(model, x, y, defense, knows, each=1, mode=mode)
-        out.append(Target(upload, x, y))
-    return out, round(run.history[-1].accuracy, 4)
-
-
-@lru_cache
-def _run(rounds: int, seed: int, net: str, options: tuple) -> FedAvg:
-    """As the run of "fedkl-training" on digits, but shorter."""
-    data = load("mnist", size=32)
-    model = models.build("lenet", data, seed=seed)
-    run = FedAvg(
-        normalize(model) if net == "batch norm" else model,
-        data.clients(3, "iid", seed=seed),
-        rounds,
-        Plan(eta=0.01, batch_size=16, momentum=0.9),
-        test=(data.x_test, data.y_test),
-        defense=FedKL(seed=seed, **dict(options)) if net == "lock" else Defense(),
-        seed=seed,
-        show=False,
-    )
-    for _ in run:
-        pass
-    return run
-
-
 # Scores
 
 
@@ -248,7 +161,7 @@ def score(settings: dict, found: Tensor, x: Tensor) -> dict:
             out[name] = round(metrics.lpips(seen, x, net).mean().item(), 4)
         except PrivflError:  # its weights are not at hand
             out[name] = None
-    return out | {"pictures": [pack(image) for image in found[:4]]}
+    return out | {"pictures": packed(found)}
 
 
 def searched(settings: dict, targets: list[Target], make: Callable, starts: int = 1) -> dict:
@@ -284,7 +197,7 @@ def _brief(settings: dict, found: Tensor, x: Tensor) -> dict:
 
 def _floor(settings: dict, cell: dict) -> dict:
     x = torch.cat([target(settings, seed).x for seed in settings["nets"]])
-    return score(settings, torch.zeros_like(x), x) | {"pictures": [pack(i) for i in x[:4]]}
+    return score(settings, torch.zeros_like(x), x) | {"pictures": packed(x)}
 
 
 # The paper's attackers
@@ -308,20 +221,6 @@ def _table(settings: dict, cell: dict) -> dict:
         return searched(settings, [aim], make)
     each = [Target(aim.upload[k], aim.x[k : k + 1], aim.y[k : k + 1]) for k in range(len(aim.x))]
     return searched(settings, [t._replace(upload=opened(t.upload, knows)) for t in each], make)
-
-
-def opened(upload: Upload, knows: str) -> Upload:
-    """One upload whose model has a lock that makes the γ and β that the server goes by."""
-    matrix, key = upload.knows["lock"], upload.knows["key"]
-    if knows == "wrong key":
-        key = torch.rand(key.shape, generator=generator(1)).to(key)
-    model = copy.deepcopy(upload.model)
-    ((_, m),) = locks(model)
-    gamma, beta = coefficients(matrix, key, m.lock.activation)[0].chunk(2)
-    with torch.no_grad():  # the server's copy of its weights is blank
-        m.lock.scale.bias.copy_(gamma)
-        m.lock.shift.bias.copy_(beta)
-    return replace(upload, model=model)
 
 
 # Attackers who know of the lock

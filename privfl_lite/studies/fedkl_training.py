@@ -26,7 +26,6 @@ import copy
 import statistics
 
 import torch
-from scipy.stats import t as student
 from torch import nn
 
 from .. import models
@@ -38,6 +37,7 @@ from ..keylock import Locked, lock, locks, normalize
 from ..metrics import wilson
 from ..runtime import generator, seeded, torchvision
 from .base import Study
+from .judge import spread
 
 ARMS = {  # name -> the network's change, the defense
     "FedAvg": (copy.deepcopy, lambda seed: Defense()),
@@ -227,16 +227,6 @@ def difference(cells: list[dict], arm: str, other: str, part: str = "digits") ->
     by = {(c["arm"], c["seed"]): c["accuracy"] for c in cells if c["part"] == part}
     seeds = sorted(s for a, s in by if a == arm and (other, s) in by)
     return spread([by[arm, s] - by[other, s] for s in seeds])
-
-
-def spread(values: list[float]) -> dict:
-    """Mean, standard deviation (n − 1) and Student's 95 % interval; the last two need 2 values."""
-    mean, n = statistics.fmean(values), len(values)
-    if n < 2:
-        return {"mean": mean, "std": None, "interval": None}
-    std = statistics.stdev(values)
-    half = float(student.ppf(0.975, n - 1)) * std / n**0.5
-    return {"mean": mean, "std": std, "interval": [mean - half, mean + half]}
 
 
 STUDY = Study(

@@ -36,7 +36,7 @@ from ..federated import FedAvg, evaluate
 from ..metrics import wilson
 from ..runtime import device, generator
 from .base import Study
-from .fedkl_training import spread
+from .judge import spread
 from .loda_attack import encoded
 
 ARMS = {  # name -> layers and c of the encodings, if any, and the defense besides

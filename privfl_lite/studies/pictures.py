@@ -21,6 +21,11 @@ def pack(image: Tensor) -> str:
     return base64.b64encode(file.getvalue()).decode()
 
 
+def packed(images: Tensor) -> list[str]:
+    """The first four of images (N, C, H, W), in gray."""
+    return [pack(image.mean(0, keepdim=True)) for image in images[:4]]
+
+
 def unpack(text: str) -> Tensor:
     """The image (1, H, W) in [0, 1] that ``pack`` wrote.
 
