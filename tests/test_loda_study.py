@@ -15,6 +15,7 @@ from privfl_lite import load, metrics
 from privfl_lite.defenses import LODA, loda
 from privfl_lite.studies import RESULTS
 from privfl_lite.studies import loda_attack as study
+from privfl_lite.studies import loda_encodings as common
 from privfl_lite.studies import loda_training as training
 from privfl_lite.studies.pictures import unpack
 
@@ -23,7 +24,7 @@ from privfl_lite.studies.pictures import unpack
 def small(tmp_path, monkeypatch) -> dict:
     """Four images, three steps, and a cache of encodings of its own (images are loaded before)."""
     settings = study.STUDY.settings("cpu") | {"images": 4, "steps": 3, "candidates": 30}
-    monkeypatch.setattr(study.assets, "cache", lambda: tmp_path)
+    monkeypatch.setattr(common.assets, "cache", lambda: tmp_path)
     return settings
 
 
@@ -43,7 +44,7 @@ def test_nothing_private_is_public(small):
 
 def test_encodings_are_made_once_in_the_papers_units(small, monkeypatch):
     x, _ = study.private_images(small)
-    monkeypatch.setattr(study, "AT_ONCE", 3)
+    monkeypatch.setattr(common, "AT_ONCE", 3)
     first = study.encoded(small, x, "loda1", 20)
     own = LODA("cpu", "loda1", 150.0, 3, start="cifar10")  # 20 × 7.5
     assert (first - own.obscure(x).images).abs().max() <= 0.5 / 255 + 1e-4
@@ -65,10 +66,10 @@ def test_scores_have_intervals_and_extremes():
     assert 0 < out["lpips"]["min"] <= out["lpips"]["mean"] and out["images"] == 6
 
 
-def test_settings_are_chosen_by_lpips_where_psnr_prefers_gray(small):
+def test_settings_are_chosen_by_lpips_where_psnr_prefers_gray():
     x = load("photos").x_test[:4]
     found = {"gray": x.mean((1, 2, 3), keepdim=True).expand_as(x), "dark": 0.3 * x}
-    best, table = study._choose(small, x, found)
+    best, table = common.choose_by_lpips(x, found)
     assert best == "dark" and table["gray"]["psnr"] > table["dark"]["psnr"] + 1
 
 
@@ -82,7 +83,7 @@ def test_a_strip_holds_one_image_of_each_class(small):
 
 
 def test_identification_by_features_is_certain_when_features_are_kept(small, monkeypatch):
-    monkeypatch.setattr(study, "encoded", lambda s, x, *rest: x)
+    monkeypatch.setattr(common, "encoded", lambda s, x, *rest: x)
     by = study._identify(small, {"layers": "loda1"})["by"]
     assert by["features"]["first"] == by["nearest pixels"]["first"] == 4
     assert by["features"]["rank"] == 1 and by["farthest pixels"]["rank"] == 30

@@ -13,34 +13,44 @@ attack are chosen by the mean LPIPS on public images ("choice"), because PSNR pr
 Parts: "encoding", x′ itself and its negative, how near its features are, what is left of Eq. 5;
 "inversion" of g(x′), from 1, 2 and 4 encodings of an image; "adaptive", Eq. 6 as released and
 tuned; "stationarity", inversion that uses Eq. 5 within the box; "decoder"; "identify", which of
-many candidates was encoded; "gradient", GS on one gradient of an image; "time".
+many candidates was encoded; "gradient", GS on one gradient of an image; "panel", two images for
+every c, layers and steps; "time".
 Mixup and InstaHide by the paper's protocol are the cells "loda" of the study "hiding".
 """
 
 from __future__ import annotations
 
-import hashlib
 import statistics
 import time
 
 import torch
 from torch import Tensor
 
-from .. import assets, metrics, models
+from .. import metrics, models
 from ..attacks import GS, Recursive
 from ..attacks.decoder import train_decoder
 from ..attacks.obscured import adaptive, invert, stationarity, violation
 from ..data import load
-from ..defenses import LODA, Defense, Prune
-from ..defenses.loda import AT_ONCE, UNIT, WEIGHT, obscure, obscured_set
+from ..defenses import Defense, Prune
+from ..defenses.loda import AT_ONCE, UNIT, WEIGHT, obscure
 from ..extractor import PUBLIC_FROM, Extractor, load_extractor, squared_distance
-from ..runtime import device, generator
 from ..wire import Upload, share
 from .base import Study
-from .measuring_leakage import lpips_normalized
-from .pictures import pack
+from .loda_encodings import (
+    choose_by_lpips,
+    encoded,
+    means,
+    private,
+    private_images,
+    public,
+    public_sample,
+    scores,
+    side_by_side,
+    strip,
+)
 
 MAIN = ("loda1", "loda2")
+PANEL = (1, 7)  # an automobile and a horse, to look at as c, layers and steps change
 UNDEFENDED = {"none": Defense, "Prune 0.9": lambda: Prune(0.9), "Prune 0.99": lambda: Prune(0.99)}
 
 
@@ -70,6 +80,7 @@ def _settings(profile: str) -> dict:
         },
         "decoder_steps": 20_000 if large else 300,
         "gs": {"steps": 5000 if large else 500, "tv": 1e-4, "tv_pruned": 1e-3},
+        "panel": {"c": [5, 10, 20, 50], "steps": [50, 500], "tv": 3.0, "rate": 1e-5},
         "attacked": "resnet18, untrained" if large else "lenet (sigmoid), untrained",
         "seed": 0,
     }
@@ -90,90 +101,18 @@ def _cells(settings: dict) -> list[dict]:
         cells += encodings(layers, [c for c in values if c != WEIGHT[layers]])
     for layers in ("loda2-code", "loda3", "loda3-code"):
         cells += encodings(layers, [WEIGHT[layers]])
-    return [*cells, {"part": "inversion", "layers": "loda3"}]
-
-
-# Who is attacked
-
-
-def private_images(settings: dict, layers: str = "loda1") -> tuple[Tensor, Tensor]:
-    """The private images (N, C, H, W) and labels: of the test split."""
-    data = load(settings["data"].get(layers, "cifar10"))
-    x, y = data.sample(settings["images"], settings["seed"], "test")
-    return x.to(device()), y
-
-
-def public_sample(settings: dict, n: int) -> Tensor:
-    """n public images; the first k of them are those of k."""
-    pool = load("cifar10").x_train[PUBLIC_FROM:]
-    return pool[torch.randperm(len(pool), generator=generator(settings["seed"], 1))[:n]].to(
-        device()
-    )
-
-
-def encoded(settings: dict, x: Tensor, layers: str, c: float, seed: int = 0) -> Tensor:
-    """8-bit encodings of x, c in the paper's units; kept in the cache, AT_ONCE images a file."""
-    c = c * settings["unit"]
-    start = {"start": settings["start"], "seed": seed}
-    loda = LODA(settings["profile"], layers, c, settings["steps"], **start)
-    parts = []
-    for some in x.split(AT_ONCE):
-        sha = hashlib.sha256(repr(loda).encode() + some.cpu().numpy().tobytes()).hexdigest()[:20]
-        path = assets.cache() / "obscured" / f"{sha}.safetensors"
-        parts.append(obscured_set(loda, some, path, show=False))
-    return torch.cat(parts)
-
-
-def _private(settings: dict, layers: str, seed: int = 0) -> tuple[Tensor, Tensor]:
-    """Private images and their encodings with the paper's c."""
-    x, _ = private_images(settings, layers)
-    return x, encoded(settings, x, layers, WEIGHT[layers], seed)
-
-
-def _public(settings: dict, layers: str, n: int) -> tuple[Tensor, Tensor]:
-    x = public_sample(settings, n)
-    return x, encoded(settings, x, layers, WEIGHT[layers])
+    cells += [{"part": "inversion", "layers": "loda3"}]
+    points = [
+        (layers, c, t)
+        for layers in MAIN
+        for c in settings["panel"]["c"]
+        for t in settings["panel"]["steps"]
+    ]
+    return cells + [{"part": "panel", "layers": l, "c": c, "steps": t} for l, c, t in points]
 
 
 def _extractor(settings: dict, layers: str) -> Extractor:
     return load_extractor(layers, settings["profile"])
-
-
-# Scores
-
-
-def scores(found: Tensor, x: Tensor) -> dict:
-    """PSNR, SSIM and LPIPS of each image; mean, spread, extremes and 95 % interval of the mean."""
-    found = metrics.as_image(found)
-    values = metrics.compare(found, x) | {"lpips": lpips_normalized(found, x, "vgg")}
-    out: dict = {"images": len(x)}
-    for name, places in (("psnr", 2), ("ssim", 3), ("lpips", 3)):
-        each = [round(min(v, 150.0), places) for v in values[name].tolist()]
-        out[name] = {
-            "mean": round(statistics.fmean(each), places),
-            "std": round(statistics.pstdev(each), places),
-            "min": min(each),
-            "max": max(each),
-            "interval": [round(v, places) for v in metrics.bootstrap_interval(each)],
-            "each": each,
-        }
-    return out
-
-
-def strip(settings: dict, images: Tensor) -> list[str]:
-    """One image of each class side by side, a packed picture a channel (Fig. 2)."""
-    y = private_images(settings)[1].tolist()
-    row = torch.cat([images[y.index(label)] for label in sorted(set(y))], 2).cpu()
-    return [pack(channel[None]) for channel in row]
-
-
-def _choose(settings: dict, x: Tensor, found: dict[str, Tensor]) -> tuple[str, dict]:
-    """The option with the least mean LPIPS, and the scores of all."""
-    table = {}
-    for name, images in found.items():
-        s = scores(images, x)
-        table[name] = {m: s[m]["mean"] for m in ("psnr", "ssim", "lpips")}
-    return min(table, key=lambda name: table[name]["lpips"]), table
 
 
 # Attacks on the encoding itself
@@ -214,12 +153,12 @@ def _encoding(settings: dict, cell: dict) -> dict:
 
 def _inversion(settings: dict, cell: dict) -> dict:
     layers, steps = cell["layers"], settings["invert_steps"]
-    g, (x, e) = _extractor(settings, layers), _public(settings, layers, settings["public"])
+    g, (x, e) = _extractor(settings, layers), public(settings, layers, settings["public"])
     options = {str(tv): invert(g, e, tv, steps=steps, show=False) for tv in settings["tv"]}
-    best, table = _choose(settings, x, options)
+    best, table = choose_by_lpips(x, options)
     x, _ = private_images(settings, layers)
     many = settings["encodings"] if layers == "loda1" else [1]
-    seen = [_private(settings, layers, seed)[1] for seed in range(max(many))]
+    seen = [private(settings, layers, seed)[1] for seed in range(max(many))]
     found = {str(n): invert(g, seen[:n], float(best), steps=steps, show=False) for n in many}
     out = {"choice": {"tv": float(best), "table": table}}
     if layers in MAIN:
@@ -232,7 +171,7 @@ def _inversion(settings: dict, cell: dict) -> dict:
 def _adaptive(settings: dict, cell: dict) -> dict:
     """Rate, then c, then steps, one after the other; "released" is the committed choice."""
     layers, unit = cell["layers"], settings["unit"]
-    g, (x, e) = _extractor(settings, layers), _public(settings, layers, settings["public"])
+    g, (x, e) = _extractor(settings, layers), public(settings, layers, settings["public"])
     now, tables = {"rate": 1e-2, "c": 1, "steps": 100}, {}
 
     def attack(e: Tensor, rate: float, c: float, steps: int) -> Tensor:
@@ -240,9 +179,9 @@ def _adaptive(settings: dict, cell: dict) -> dict:
 
     for name, values in settings["adaptive"].items():
         options = {str(v): attack(e, **now | {name: v}) for v in values}
-        best, tables[name] = _choose(settings, x, options)
+        best, tables[name] = choose_by_lpips(x, options)
         now[name] = float(best)
-    x, e = _private(settings, layers)
+    x, e = private(settings, layers)
     found = {
         "released": attack(e, 1e-2, 5, 100),
         "tuned": attack(e, **now),
@@ -254,15 +193,15 @@ def _adaptive(settings: dict, cell: dict) -> dict:
 
 def _stationarity(settings: dict, cell: dict) -> dict:
     layers, steps = cell["layers"], settings["invert_steps"]
-    g, (x, e) = _extractor(settings, layers), _public(settings, layers, settings["public"])
+    g, (x, e) = _extractor(settings, layers), public(settings, layers, settings["public"])
     c = WEIGHT[layers] * settings["unit"]
 
     def attack(e: Tensor, weight: float) -> Tensor:
         return invert(g, e, 3.0, c, weight, steps, show=False)
 
     options = {str(w): attack(e, w) for w in settings["kkt_weights"]}
-    best, table = _choose(settings, x, options)
-    x, e = _private(settings, layers)
+    best, table = choose_by_lpips(x, options)
+    x, e = private(settings, layers)
     return {
         "choice": {"weight": float(best), "tv": 3.0, "table": table},
         "found": {"tuned": scores(attack(e, float(best)), x)},
@@ -272,12 +211,12 @@ def _stationarity(settings: dict, cell: dict) -> dict:
 def _decoder(settings: dict, cell: dict) -> dict:
     """Trained on public pairs of one encoding each; "4": the mean of what it makes of four."""
     layers = cell["layers"]
-    g, pairs = _extractor(settings, layers), _public(settings, layers, settings["pairs"])
+    g, pairs = _extractor(settings, layers), public(settings, layers, settings["pairs"])
     net = train_decoder(
         g, *pairs, steps=settings["decoder_steps"], seed=settings["seed"], show=False
     )
     x, _ = private_images(settings, layers)
-    many = [_private(settings, layers, s)[1] for s in range(4)]
+    many = [private(settings, layers, s)[1] for s in range(4)]
     sent = _matched(settings, layers)
     with torch.no_grad():
         made = torch.stack([net(e) for e in many])
@@ -290,7 +229,7 @@ def _identify(settings: dict, cell: dict) -> dict:
     """Which of many candidates, the private one among them, was encoded: nearest by features or
     by pixels, or farthest by pixels. "first": hits at rank 1; "rank": the median."""
     layers, n = cell["layers"], settings["candidates"]
-    g, (x, e) = _extractor(settings, layers), _private(settings, layers)
+    g, (x, e) = _extractor(settings, layers), private(settings, layers)
     data = load(settings["data"].get(layers, "cifar10"))
     pool = data.sample(n, settings["seed"], "test")[0].to(e)  # begins with the private images
     with torch.no_grad():
@@ -319,20 +258,25 @@ def _identify(settings: dict, cell: dict) -> dict:
 _MATCHED: dict[str, Tensor] = {}  # x′ as GS found it, used by several parts
 
 
-def _upload(settings: dict, x: Tensor, defense: Defense) -> Upload:
+def _upload(settings: dict, x: Tensor, y: Tensor, defense: Defense) -> Upload:
     """One gradient an image, of an untrained network, with the labels granted."""
     model = models.build(settings["attacked"].split()[0], load("cifar10"), seed=settings["seed"])
-    y = private_images(settings)[1]
     return share(model, x, y, defense, ("labels",), each=1, seed=settings["seed"])
 
 
+def _match(settings: dict, x: Tensor, y: Tensor) -> Tensor:
+    """Images x as GS finds them from one gradient each."""
+    s, upload = settings["gs"], _upload(settings, x, y, Defense())
+    attack = GS(steps=s["steps"], tv=s["tv"], show=False)
+    return metrics.as_image(attack.run(upload, seed=settings["seed"]).images)
+
+
 def _matched(settings: dict, layers: str) -> Tensor:
-    """x′ as GS finds it from the gradient of one encoding each."""
+    """All x′ as GS finds them."""
     key = repr((layers, settings))
     if key not in _MATCHED:
-        upload, s = _upload(settings, _private(settings, layers)[1], Defense()), settings["gs"]
-        attack = GS(steps=s["steps"], tv=s["tv"], show=False)
-        _MATCHED[key] = metrics.as_image(attack.run(upload, seed=settings["seed"]).images)
+        y = private_images(settings)[1]
+        _MATCHED[key] = _match(settings, private(settings, layers)[1], y)
     return _MATCHED[key]
 
 
@@ -340,23 +284,42 @@ def _gradient(settings: dict, cell: dict) -> dict:
     """ "GS" is scored against the private image, "GS, seen" and "recursion, seen" against x′."""
     name, s, seed = cell["defense"], settings["gs"], settings["seed"]
     if name in UNDEFENDED:
-        x, pruned = private_images(settings)[0], name != "none"
-        upload = _upload(settings, x, UNDEFENDED[name]())
+        (x, y), pruned = private_images(settings), name != "none"
+        upload = _upload(settings, x, y, UNDEFENDED[name]())
         tv = s["tv_pruned"] if pruned else s["tv"]
         attack = GS(steps=s["steps"], tv=tv, nonzero=pruned, show=False)
         images = metrics.as_image(attack.run(upload, seed=seed).images)
         out = {"found": {"GS": scores(images, x)}}
         return out if name == "Prune 0.9" else out | {"picture": strip(settings, images)}
-    x, e = _private(settings, name)
+    x, e = private(settings, name)
     images = _matched(settings, name)
     found = {"GS": scores(images, x), "GS, seen": scores(images, e)}
     if name == "loda1" and settings["profile"] == "cpu":  # it takes plain stacks of convolutions
-        read = Recursive().run(_upload(settings, e, Defense())[:4]).images
+        y = private_images(settings)[1]
+        read = Recursive().run(_upload(settings, e, y, Defense())[:4]).images
         found["recursion, seen"] = scores(read, e[:4])
     return {"found": found}
 
 
-# Time
+# To look at, and time
+
+
+def _panel(settings: dict, cell: dict) -> dict:
+    """Two images, obscured and attacked with the settings that were chosen for LODA₁."""
+    s, (x, y) = settings["panel"], private_images(settings)
+    rows = [y.tolist().index(label) for label in PANEL]
+    x, y, g = x[rows], y[rows], _extractor(settings, cell["layers"])
+    e = encoded(settings | {"steps": cell["steps"]}, x, cell["layers"], cell["c"])
+    found = {
+        "x′": e,
+        "GS": _match(settings, e, y),
+        "adaptive": adaptive(g, e, 0.0, max(settings["adaptive"]["steps"]), s["rate"]),
+        "inversion": invert(g, e, s["tv"], steps=settings["invert_steps"], show=False),
+    }
+    return {
+        "scores": {n: means(scores(f, x)) for n, f in found.items()},
+        "picture": {n: side_by_side(f) for n, f in found.items()},
+    }
 
 
 def _time(settings: dict, cell: dict) -> dict:
@@ -390,6 +353,7 @@ PARTS = {
     "decoder": _decoder,
     "identify": _identify,
     "gradient": _gradient,
+    "panel": _panel,
     "time": _time,
 }
 

@@ -10,7 +10,9 @@ the *same* classes, which favors LODA.
 "central" is one client that holds all; "federated" ten with a tenth each, one local epoch a round.
 Mixup and InstaHide blend anew in every epoch; Prune acts on every gradient. Momentum begins anew in
 every epoch. Parts: "train", one network for all arms; "architecture", other networks (Table 7),
-centrally; "extractor", how often the public network itself gives an encoding the private label.
+centrally; "extractor", how often the public network itself gives an encoding the private label;
+"negative", tests on the negatives 1 − x of test images; "size", more private images; "tuned", the
+public network trained on instead of a new one (with "before", its accuracy at the start).
 
 A cell has an accuracy a seed (first weights, order of images, split over clients; encodings are
 made once), "spread" with Student's interval over the seeds, and "interval", Wilson's over the test
@@ -37,7 +39,7 @@ from ..metrics import wilson
 from ..runtime import device, generator
 from .base import Study
 from .judge import spread
-from .loda_attack import encoded
+from .loda_encodings import encoded
 
 ARMS = {  # name -> layers and c of the encodings, if any, and the defense besides
     "none": (None, "none"),
@@ -53,6 +55,7 @@ ARMS = {  # name -> layers and c of the encodings, if any, and the defense besid
 }
 LARGE = ("resnet18", "resnet34", "vgg16")
 COMPARED = ("none", "LODA₁", "LODA₂")  # on all networks
+NEGATIVES = ("lenet", "mlp", "cloak")
 
 
 # options and rates; LeNet's and cloak's were chosen on clean images of the private half that are in
@@ -100,10 +103,12 @@ def _settings(profile: str) -> dict:
         if large
         else {"loda1": [3, 10]},
         "model": "resnet18" if large else "lenet",
+        "sizes": {} if large else {"cloak": [2000], "resnet18": [2000]},
         "networks": NETWORKS[profile],
         "epochs": {"central": 200 if large else 30, "federated": 200 if large else 40},
         "clients": {"central": 1, "federated": 10},
         "batch": {"central": 128 if large else 25, "federated": 32 if large else 10},
+        "tuned": {"eta": [0.002, 0.01], "epochs": 5},
         "momentum": 0.9,
         "seeds": [0, 1, 2],
         "seed": 0,
@@ -120,7 +125,13 @@ def _cells(settings: dict) -> list[dict]:
             cells.append({"part": "extractor", "arm": name})
         if name in COMPARED:
             cells += [{"part": "architecture", "model": net, "arm": name} for net in others]
-    return cells
+    for name in ("none", "LODA₁"):
+        nets = [net for net in NEGATIVES if net in settings["networks"]]
+        cells += [{"part": "negative", "model": net, "arm": name} for net in nets]
+        for net, sizes in settings["sizes"].items():
+            cells += [{"part": "size", "model": net, "train": n, "arm": name} for n in sizes]
+    rates = settings["tuned"]["eta"]
+    return cells + [{"part": "tuned", "eta": eta, "arm": a} for a in COMPARED for eta in rates]
 
 
 def private_set(settings: dict) -> tuple[Tensor, Tensor]:
@@ -135,17 +146,21 @@ def federation(settings: dict, cell: dict, seed: int) -> FedAvg:
     """The run of a cell and a seed, not yet begun; the rate falls as a quarter of a cosine."""
     scheme, name = cell.get("scheme", "central"), cell.get("model", settings["model"])
     code, defense = arm(cell["arm"])
-    x, y = private_set(settings)
+    x, y = private_set(settings | {"train": cell.get("train", settings["train"])})
     images = x if code is None else encoded(settings, x, *code)
     parts = partition(y, settings["clients"][scheme], seed=seed)
-    net = settings["networks"][name]
-    rounds = net.get("epochs", settings["epochs"][scheme])
-    plan = Plan(net["eta"][scheme], 1, None, settings["batch"][scheme], settings["momentum"])
+    if cell["part"] == "tuned":
+        model = load_extractor(profile=settings["profile"]).net.requires_grad_(True)
+        eta, rounds = cell["eta"], settings["tuned"]["epochs"]
+    else:
+        net = settings["networks"][name]
+        model = models.build(name, load("cifar10"), seed=seed, **net["options"])
+        eta, rounds = net["eta"][scheme], net.get("epochs", settings["epochs"][scheme])
     return FedAvg(
-        models.build(name, load("cifar10"), seed=seed, **net["options"]),
+        model,
         [(images[rows], y[rows]) for rows in parts],
         rounds,
-        plan,
+        Plan(eta, 1, None, settings["batch"][scheme], settings["momentum"]),
         schedule=lambda r: math.cos(math.pi / 2 * (r - 1) / rounds),
         defense=build(defense),
         seed=seed,
@@ -166,14 +181,19 @@ def _compute(settings: dict, cell: dict) -> dict:
     if cell["part"] == "extractor":
         return _extractor(settings, cell)
     data, n, found, fitted = load("cifar10"), settings["test"], [], []
+    x, y = data.x_test[:n], data.y_test[:n]
     for seed in settings["seeds"]:
         run = federation(settings, cell, seed)
         list(run)
-        found.append(evaluate(run.model, data.x_test[:n], data.y_test[:n])[0])
+        found.append(evaluate(run.model, 1 - x if cell["part"] == "negative" else x, y)[0])
         fitted.append(evaluate(run.model, *private_set(settings))[0])
     mean = statistics.fmean(found)
     low, high = wilson(round(mean * n), n)
-    return {
+    before = {}
+    if cell["part"] == "tuned":
+        net = load_extractor(profile=settings["profile"]).net
+        before = {"before": round(evaluate(net, x, y)[0], 4)}
+    return before | {
         "accuracy": [round(a, 4) for a in found],
         "accuracy_private": [round(a, 4) for a in fitted],  # on the clean private images
         "spread": spread(found),
