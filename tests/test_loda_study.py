@@ -102,6 +102,42 @@ def test_an_encoding_without_a_step_is_another_image(small, monkeypatch):
     assert out["features"] < 1e-4 and out["found"]["x′"]["psnr"]["min"] > 70
 
 
+def test_the_panel_shows_two_images_and_their_attackers(small):
+    settings = small | {"images": 32, "invert_steps": 2}
+    settings |= {"gs": small["gs"] | {"steps": 2}, "adaptive": small["adaptive"] | {"steps": [1]}}
+    out = study._panel(settings, {"layers": "loda1", "c": 20, "steps": 2})
+    assert set(out["picture"]) == set(out["scores"]) == {"x′", "GS", "adaptive", "inversion"}
+    shown = torch.cat([unpack(text) for text in out["picture"]["x′"]])
+    x, y = study.private_images(settings)
+    rows = [y.tolist().index(label) for label in study.PANEL]
+    want = torch.cat(list(study.encoded(settings | {"steps": 2}, x[rows], "loda1", 20)), 2)
+    assert shown.shape == (3, 32, 64) and (shown - want).abs().max() <= 0.5 / 15 + 1e-6
+
+
+def test_the_decoder_learns_from_public_pairs_alone(small, monkeypatch):
+    """Where encodings are negatives, a short training finds that out, and four help no more."""
+    asked = []
+
+    def negative(settings, x, *rest):
+        asked.append(rows(x))
+        return 1 - x
+
+    monkeypatch.setattr(common, "encoded", negative)
+    monkeypatch.setattr(study, "_matched", lambda settings, layers: torch.zeros(4, 3, 32, 32))
+    monkeypatch.setattr(study, "strip", lambda *rest: [])
+    seen = []
+    train = study.train_decoder
+    monkeypatch.setattr(
+        study, "train_decoder", lambda g, x, e, **kw: seen.append((x, e)) or train(g, x, e, **kw)
+    )
+    cell = {"layers": "loda1", "pairs": 64, "steps": 40}
+    found = study._decoder(small, cell)["found"]
+    (x, e) = seen[0]
+    assert torch.equal(e, 1 - x) and rows(x) == rows(study.public_sample(small, 64)) == asked[0]
+    assert found["1"]["psnr"]["mean"] > 15 > found["from a gradient"]["psnr"]["mean"]
+    assert found["4"]["psnr"]["each"] == found["1"]["psnr"]["each"]
+
+
 def test_every_cell_has_a_part_and_none_comes_twice():
     for one in (study.STUDY, training.STUDY):
         cells = [tuple(c.items()) for c in one.cells(one.settings("cpu"))]
@@ -135,6 +171,19 @@ def test_arms_differ_in_images_only(monkeypatch):
         first = [next(run.model.parameters()) for run in (plain, mixed)]
         assert torch.equal(*first)
     assert asked == 2 * [("loda1", 20), ("loda2", 30), ("loda1", 3)]
+
+
+def test_a_network_may_be_public_and_tests_may_be_on_negatives(monkeypatch):
+    settings = training.STUDY.settings("cpu") | {"train": 40, "test": 100, "seeds": [0]}
+    settings |= {"tuned": {"eta": [0.01], "epochs": 1}, "epochs": {"central": 100, "federated": 1}}
+    out = training.STUDY.compute(settings, {"part": "tuned", "eta": 0.01, "arm": "none"})
+    assert out["before"] > 0.6 and out["accuracy"][0] > 0.5
+    monkeypatch.setattr(training, "encoded", lambda s, x, *rest: 1 - x)
+    cells = [{"part": p, "model": "lenet", "arm": "LODA₁"} for p in ("negative", "size")]
+    negative, plain = (training.STUDY.compute(settings, c)["accuracy"][0] for c in cells)
+    assert negative > plain + 0.05  # trained on negatives only
+    run = training.federation(settings, cells[1] | {"train": 60}, 0)
+    assert sum(len(y) for _, y in run.clients) == 60
 
 
 def test_a_cell_trains_and_has_intervals():

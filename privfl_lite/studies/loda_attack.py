@@ -63,7 +63,6 @@ def _settings(profile: str) -> dict:
         "data": {"loda3": digits, "loda3-code": digits},  # all others: CIFAR-10
         "images": 64 if large else 32,
         "public": 64 if large else 8,  # to choose an attack's settings by
-        "pairs": 20_000 if large else 256,  # for the decoder
         "candidates": 1000,
         "unit": UNIT[profile],
         "steps": 500,  # of Algorithm 1
@@ -78,7 +77,10 @@ def _settings(profile: str) -> dict:
             "c": [0, 1, 5, 20],
             "steps": [50, 100, 400],
         },
-        "decoder_steps": 20_000 if large else 300,
+        "decoder": {  # layers: (pairs, steps)
+            "loda1": [[20_000, 20_000]] if large else [[256, 300], [1024, 1200]],
+            "loda2": [[20_000, 20_000]] if large else [[256, 300]],
+        },
         "gs": {"steps": 5000 if large else 500, "tv": 1e-4, "tv_pruned": 1e-3},
         "panel": {"c": [5, 10, 20, 50], "steps": [50, 500], "tv": 3.0, "rate": 1e-5},
         "attacked": "resnet18, untrained" if large else "lenet (sigmoid), untrained",
@@ -94,7 +96,7 @@ def _cells(settings: dict) -> list[dict]:
     cells += [c for layers in MAIN for c in encodings(layers, [WEIGHT[layers]])]
     cells += [{"part": p, "layers": "loda1"} for p in ("inversion", "adaptive", "identify")]
     cells += [{"part": "gradient", "defense": d} for d in (*UNDEFENDED, *MAIN)]
-    cells += [{"part": p, "layers": "loda1"} for p in ("decoder", "stationarity")]
+    cells += [{"part": "stationarity", "layers": "loda1"}]
     cells += [{"part": p, "layers": "loda2"} for p in ("inversion", "adaptive", "identify")]
     cells += [{"part": "time"}]
     for layers, values in settings["c"].items():
@@ -102,6 +104,8 @@ def _cells(settings: dict) -> list[dict]:
     for layers in ("loda2-code", "loda3", "loda3-code"):
         cells += encodings(layers, [WEIGHT[layers]])
     cells += [{"part": "inversion", "layers": "loda3"}]
+    for layers, sizes in settings["decoder"].items():
+        cells += [{"part": "decoder", "layers": layers, "pairs": n, "steps": t} for n, t in sizes]
     points = [
         (layers, c, t)
         for layers in MAIN
@@ -209,20 +213,23 @@ def _stationarity(settings: dict, cell: dict) -> dict:
 
 
 def _decoder(settings: dict, cell: dict) -> dict:
-    """Trained on public pairs of one encoding each; "4": the mean of what it makes of four."""
-    layers = cell["layers"]
-    g, pairs = _extractor(settings, layers), public(settings, layers, settings["pairs"])
-    net = train_decoder(
-        g, *pairs, steps=settings["decoder_steps"], seed=settings["seed"], show=False
-    )
-    x, _ = private_images(settings, layers)
-    many = [private(settings, layers, s)[1] for s in range(4)]
-    sent = _matched(settings, layers)
+    """Trained on public pairs of one encoding each; "4": the mean of what it makes of four.
+
+    LODA₁'s is used on LODA₂'s encodings, too: what if the attacker does not know the layers?
+    """
+    layers, seed = cell["layers"], settings["seed"]
+    g, pairs = _extractor(settings, layers), public(settings, layers, cell["pairs"])
+    net = train_decoder(g, *pairs, steps=cell["steps"], seed=seed, show=False)
+    x, e = private(settings, layers)
+    seen = {"1": e, "from a gradient": _matched(settings, layers)}
     with torch.no_grad():
-        made = torch.stack([net(e) for e in many])
-        found = {"1": made[0], "4": made.mean(0), "from a gradient": net(sent)}
+        found = {name: net(images) for name, images in seen.items()}
+        if layers == "loda1":
+            many = [net(private(settings, layers, s)[1]) for s in range(4)]
+            found["4"] = torch.stack(many).mean(0)
+            found["of LODA₂"] = net(private(settings, "loda2")[1])
     out = {"found": {n: scores(f, x) for n, f in found.items()}}
-    return out | {"picture": strip(settings, found["1"])}
+    return out | {"picture": {n: strip(settings, f) for n, f in found.items()}}
 
 
 def _identify(settings: dict, cell: dict) -> dict:
