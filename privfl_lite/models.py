@@ -98,7 +98,7 @@ def _vgg16(channels: int, act: Callable) -> nn.Module:
     return nn.Sequential(*layers, nn.Flatten())
 
 
-class _Block(nn.Module):
+class Block(nn.Module):
     """A residual block of two 3×3 convolutions; a 1×1 convolution where the shape changes."""
 
     def __init__(self, inp: int, out: int, stride: int, act: Callable):
@@ -128,7 +128,7 @@ def _resnet(
     for stage, count in enumerate(blocks):
         out = width * 2**stage
         for i in range(count):
-            layers.append(_Block(inp, out, 2 if stage and not i else 1, act))
+            layers.append(Block(inp, out, 2 if stage and not i else 1, act))
             inp = out
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten())
 

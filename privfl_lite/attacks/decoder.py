@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.functional import interpolate
 
 from ..extractor import Extractor
-from ..models import _Block
+from ..models import Block
 from ..runtime import PrivflError, generator, progress, seeded
 
 
@@ -29,7 +29,7 @@ class Decoder(nn.Module):
         self.body = nn.Sequential(
             nn.BatchNorm2d(inputs),
             nn.Conv2d(inputs, width, 1),
-            *(_Block(width, width, 1, nn.ReLU) for _ in range(blocks)),
+            *(Block(width, width, 1, nn.ReLU) for _ in range(blocks)),
             nn.Conv2d(width, like.shape[1], 3, padding=1),
             nn.Sigmoid(),
         )
