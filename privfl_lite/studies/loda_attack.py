@@ -67,7 +67,10 @@ def _settings(profile: str) -> dict:
         "unit": UNIT[profile],
         "steps": 500,  # of Algorithm 1
         "start": "cifar100" if large else "cifar10",  # public images
-        "c": {"loda1": [10, 20, 30, 40, 50], "loda2": [10, 20, 30, 40, 50] if large else [10, 50]},
+        "c": {
+            "loda1": [3, 10, 20, 30, 40, 50],
+            "loda2": [10, 20, 30, 40, 50] if large else [10, 50],
+        },
         "encodings": [1, 2, 4],
         "tv": [0.3, 1.0, 3.0, 10.0],
         "invert_steps": 1000 if large else 250,
@@ -80,6 +83,7 @@ def _settings(profile: str) -> dict:
         "decoder": {  # layers: (pairs, steps)
             "loda1": [[20_000, 20_000]] if large else [[256, 300], [1024, 1200]],
             "loda2": [[20_000, 20_000]] if large else [[256, 300]],
+            "loda3": [[20_000, 20_000]] if large else [[256, 300]],
         },
         "gs": {"steps": 5000 if large else 500, "tv": 1e-4, "tv_pruned": 1e-3},
         "panel": {"c": [5, 10, 20, 50], "steps": [50, 500], "tv": 3.0, "rate": 1e-5},
@@ -112,6 +116,7 @@ def _cells(settings: dict) -> list[dict]:
         for c in settings["panel"]["c"]
         for t in settings["panel"]["steps"]
     ]
+    cells += [{"part": "identify", "layers": "loda3"}]
     return cells + [{"part": "panel", "layers": l, "c": c, "steps": t} for l, c, t in points]
 
 
@@ -221,7 +226,7 @@ def _decoder(settings: dict, cell: dict) -> dict:
     g, pairs = _extractor(settings, layers), public(settings, layers, cell["pairs"])
     net = train_decoder(g, *pairs, steps=cell["steps"], seed=seed, show=False)
     x, e = private(settings, layers)
-    seen = {"1": e, "from a gradient": _matched(settings, layers)}
+    seen = {"1": e} | ({"from a gradient": _matched(settings, layers)} if layers in MAIN else {})
     with torch.no_grad():
         found = {name: net(images) for name, images in seen.items()}
         if layers == "loda1":

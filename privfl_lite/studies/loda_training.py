@@ -125,13 +125,14 @@ def _cells(settings: dict) -> list[dict]:
             cells.append({"part": "extractor", "arm": name})
         if name in COMPARED:
             cells += [{"part": "architecture", "model": net, "arm": name} for net in others]
+    rates = settings["tuned"]["eta"]
+    cells += [{"part": "tuned", "eta": eta, "arm": a} for a in COMPARED for eta in rates]
     for name in ("none", "LODA₁"):
         nets = [net for net in NEGATIVES if net in settings["networks"]]
         cells += [{"part": "negative", "model": net, "arm": name} for net in nets]
         for net, sizes in settings["sizes"].items():
             cells += [{"part": "size", "model": net, "train": n, "arm": name} for n in sizes]
-    rates = settings["tuned"]["eta"]
-    return cells + [{"part": "tuned", "eta": eta, "arm": a} for a in COMPARED for eta in rates]
+    return cells
 
 
 def private_set(settings: dict) -> tuple[Tensor, Tensor]:
