@@ -117,7 +117,12 @@ def _cells(settings: dict) -> list[dict]:
         for t in settings["panel"]["steps"]
     ]
     cells += [{"part": "identify", "layers": "loda3"}]
-    return cells + [{"part": "panel", "layers": l, "c": c, "steps": t} for l, c, t in points]
+    cells += [{"part": "panel", "layers": l, "c": c, "steps": t} for l, c, t in points]
+    return [
+        *cells,
+        {"part": "gradient", "defense": "loda3"},
+        {"part": "adaptive", "layers": "loda3"},
+    ]
 
 
 def _extractor(settings: dict, layers: str) -> Extractor:
@@ -287,7 +292,7 @@ def _matched(settings: dict, layers: str) -> Tensor:
     """All x′ as GS finds them."""
     key = repr((layers, settings))
     if key not in _MATCHED:
-        y = private_images(settings)[1]
+        y = private_images(settings, layers)[1]
         _MATCHED[key] = _match(settings, private(settings, layers)[1], y)
     return _MATCHED[key]
 

@@ -101,7 +101,7 @@ def _settings(profile: str) -> dict:
         "arms": {name: defense for name, (_, defense) in ARMS.items()},
         "c": {"loda1": [10, 30, 40, 50], "loda2": [10, 20, 40, 50]}
         if large
-        else {"loda1": [3, 10]},
+        else {"loda1": [3, 10], "loda3": [1]},
         "model": "resnet18" if large else "lenet",
         "sizes": {} if large else {"cloak": [2000], "resnet18": [2000]},
         "networks": NETWORKS[profile],
