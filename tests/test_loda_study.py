@@ -229,3 +229,32 @@ def test_a_decoder_reads_what_the_scores_of_an_encoding_call_hidden():
     assert made["loda3", 256]["1"]["lpips"]["interval"][0] > short["1"]["lpips"]["interval"][1]
     by = {c["layers"]: c["by"]["features"]["first"] for c in cells if c["part"] == "identify"}
     assert min(by.values()) >= 27 and by["loda2"] == by["loda3"] == 32
+
+
+def test_accuracy_falls_with_c_and_pixel_readers_learn_the_negative():
+    """Table 5's direction; below chance on images, above it on their negatives; more images help.
+
+    Who tunes the public network on encodings learns the private images, which it never sees.
+    """
+    cells = training.STUDY.show()["cells"]
+
+    def mean(**want) -> float:
+        (cell,) = [c for c in cells if want.items() <= c.items()]
+        return np.mean(cell["accuracy"])
+
+    arms = ("loda1, c = 3", "loda1, c = 10", "LODA₁")
+    falling = [mean(part="train", scheme="central", arm=a) for a in ("none", *arms)]
+    assert falling == sorted(falling, reverse=True) and falling[1] > 0.2 > 0.1 > falling[-1]
+    for net in ("lenet", "mlp"):
+        negative = [mean(part="negative", model=net, arm=a) for a in ("none", "LODA₁")]
+        assert negative[0] < 0.1 < 0.12 < negative[1]
+    for net in ("cloak", "resnet18"):
+        few = {"part": "architecture", "model": net, "arm": "LODA₁"}
+        assert mean(part="size", model=net, arm="LODA₁") > mean(**few) + 0.09
+    before = next(c for c in cells if c["part"] == "extractor" and c["arm"] == "none")
+    for arm in ("LODA₁", "LODA₂"):
+        (tuned,) = [
+            c for c in cells if c["part"] == "tuned" and c["arm"] == arm and c["eta"] > 0.005
+        ]
+        assert np.mean(tuned["accuracy_private"]) > before["right"] / before["of"] + 0.09
+        assert np.mean(tuned["accuracy"]) < tuned["before"]  # while others are forgotten
