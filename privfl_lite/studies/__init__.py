@@ -22,6 +22,8 @@ MODULES = (
     "generator",
     "hiding",
     "imprint_bins",
+    "loda_attack",
+    "loda_training",
     "measuring_leakage",
     "membership",
     "modelcloak_attack",
