@@ -13,7 +13,7 @@ import torch
 
 from privfl_lite import load, metrics
 from privfl_lite.defenses import LODA, loda
-from privfl_lite.studies import RESULTS
+from privfl_lite.studies import RESULTS, loda_gradient
 from privfl_lite.studies import loda_attack as study
 from privfl_lite.studies import loda_encodings as common
 from privfl_lite.studies import loda_training as training
@@ -114,6 +114,17 @@ def test_the_panel_shows_two_images_and_their_attackers(small):
     assert shown.shape == (3, 32, 64) and (shown - want).abs().max() <= 0.5 / 15 + 1e-6
 
 
+def test_a_gradient_gives_the_encoding_not_the_image(small, monkeypatch):
+    """The recursion reads x′ exactly; GS finds the image where there is no defense."""
+    monkeypatch.setattr(common, "encoded", lambda s, x, *rest: 1 - x)
+    monkeypatch.setattr(loda_gradient, "strip", lambda *rest: [])
+    settings = small | {"images": 2, "gs": small["gs"] | {"steps": 60}}
+    plain, hidden = (study.gradient(settings, {"defense": d})["found"] for d in ("none", "loda1"))
+    assert hidden["recursion, seen"]["psnr"]["min"] > 60
+    assert hidden["GS, seen"]["psnr"]["mean"] > hidden["GS"]["psnr"]["mean"] + 2
+    assert plain["GS"]["psnr"]["mean"] > hidden["GS"]["psnr"]["mean"] + 2
+
+
 def test_the_decoder_learns_from_public_pairs_alone(small, monkeypatch):
     """Where encodings are negatives, a short training finds that out, and four help no more."""
     asked = []
@@ -123,7 +134,7 @@ def test_the_decoder_learns_from_public_pairs_alone(small, monkeypatch):
         return 1 - x
 
     monkeypatch.setattr(common, "encoded", negative)
-    monkeypatch.setattr(study, "_matched", lambda settings, layers: torch.zeros(4, 3, 32, 32))
+    monkeypatch.setattr(study, "matched", lambda settings, layers: torch.zeros(4, 3, 32, 32))
     monkeypatch.setattr(study, "strip", lambda *rest: [])
     seen = []
     train = study.train_decoder

@@ -26,15 +26,12 @@ import time
 import torch
 from torch import Tensor
 
-from .. import metrics, models
-from ..attacks import GS, Recursive
+from .. import metrics
 from ..attacks.decoder import train_decoder
 from ..attacks.obscured import adaptive, invert, stationarity, violation
 from ..data import load
-from ..defenses import Defense, Prune
 from ..defenses.loda import AT_ONCE, UNIT, WEIGHT, obscure
 from ..extractor import PUBLIC_FROM, Extractor, load_extractor, squared_distance
-from ..wire import Upload, share
 from .base import Study
 from .loda_encodings import (
     choose_by_lpips,
@@ -48,10 +45,10 @@ from .loda_encodings import (
     side_by_side,
     strip,
 )
+from .loda_gradient import UNDEFENDED, gradient, match, matched
 
 MAIN = ("loda1", "loda2")
 PANEL = (1, 7)  # an automobile and a horse, to look at as c, layers and steps change
-UNDEFENDED = {"none": Defense, "Prune 0.9": lambda: Prune(0.9), "Prune 0.99": lambda: Prune(0.99)}
 
 
 def _settings(profile: str) -> dict:
@@ -177,7 +174,7 @@ def _inversion(settings: dict, cell: dict) -> dict:
     out = {"choice": {"tv": float(best), "table": table}}
     if layers in MAIN:
         out["picture"] = strip(settings, found[str(max(many))])
-        sent = _matched(settings, layers)
+        sent = matched(settings, layers)
         found["from a gradient"] = invert(g, sent, float(best), steps=steps, show=False)
     return out | {"found": {n: scores(f, x) for n, f in found.items()}}
 
@@ -199,7 +196,7 @@ def _adaptive(settings: dict, cell: dict) -> dict:
     found = {
         "released": attack(e, 1e-2, 5, 100),
         "tuned": attack(e, **now),
-        "from a gradient": attack(_matched(settings, layers), **now),
+        "from a gradient": attack(matched(settings, layers), **now),
     }
     out = {"choice": now | {"table": tables}, "picture": strip(settings, found["tuned"])}
     return out | {"found": {n: scores(f, x) for n, f in found.items()}}
@@ -231,7 +228,7 @@ def _decoder(settings: dict, cell: dict) -> dict:
     g, pairs = _extractor(settings, layers), public(settings, layers, cell["pairs"])
     net = train_decoder(g, *pairs, steps=cell["steps"], seed=seed, show=False)
     x, e = private(settings, layers)
-    seen = {"1": e} | ({"from a gradient": _matched(settings, layers)} if layers in MAIN else {})
+    seen = {"1": e} | ({"from a gradient": matched(settings, layers)} if layers in MAIN else {})
     with torch.no_grad():
         found = {name: net(images) for name, images in seen.items()}
         if layers == "loda1":
@@ -269,55 +266,6 @@ def _identify(settings: dict, cell: dict) -> dict:
     return {"images": len(x), "of": n, "by": out}
 
 
-# Through a gradient
-
-
-_MATCHED: dict[str, Tensor] = {}  # x′ as GS found it, used by several parts
-
-
-def _upload(settings: dict, x: Tensor, y: Tensor, defense: Defense) -> Upload:
-    """One gradient an image, of an untrained network, with the labels granted."""
-    model = models.build(settings["attacked"].split()[0], load("cifar10"), seed=settings["seed"])
-    return share(model, x, y, defense, ("labels",), each=1, seed=settings["seed"])
-
-
-def _match(settings: dict, x: Tensor, y: Tensor) -> Tensor:
-    """Images x as GS finds them from one gradient each."""
-    s, upload = settings["gs"], _upload(settings, x, y, Defense())
-    attack = GS(steps=s["steps"], tv=s["tv"], show=False)
-    return metrics.as_image(attack.run(upload, seed=settings["seed"]).images)
-
-
-def _matched(settings: dict, layers: str) -> Tensor:
-    """All x′ as GS finds them."""
-    key = repr((layers, settings))
-    if key not in _MATCHED:
-        y = private_images(settings, layers)[1]
-        _MATCHED[key] = _match(settings, private(settings, layers)[1], y)
-    return _MATCHED[key]
-
-
-def _gradient(settings: dict, cell: dict) -> dict:
-    """ "GS" is scored against the private image, "GS, seen" and "recursion, seen" against x′."""
-    name, s, seed = cell["defense"], settings["gs"], settings["seed"]
-    if name in UNDEFENDED:
-        (x, y), pruned = private_images(settings), name != "none"
-        upload = _upload(settings, x, y, UNDEFENDED[name]())
-        tv = s["tv_pruned"] if pruned else s["tv"]
-        attack = GS(steps=s["steps"], tv=tv, nonzero=pruned, show=False)
-        images = metrics.as_image(attack.run(upload, seed=seed).images)
-        out = {"found": {"GS": scores(images, x)}}
-        return out if name == "Prune 0.9" else out | {"picture": strip(settings, images)}
-    x, e = private(settings, name)
-    images = _matched(settings, name)
-    found = {"GS": scores(images, x), "GS, seen": scores(images, e)}
-    if name == "loda1" and settings["profile"] == "cpu":  # it takes plain stacks of convolutions
-        y = private_images(settings)[1]
-        read = Recursive().run(_upload(settings, e, y, Defense())[:4]).images
-        found["recursion, seen"] = scores(read, e[:4])
-    return {"found": found}
-
-
 # To look at, and time
 
 
@@ -329,7 +277,7 @@ def _panel(settings: dict, cell: dict) -> dict:
     e = encoded(settings | {"steps": cell["steps"]}, x, cell["layers"], cell["c"])
     found = {
         "x′": e,
-        "GS": _match(settings, e, y),
+        "GS": match(settings, e, y),
         "adaptive": adaptive(g, e, 0.0, max(settings["adaptive"]["steps"]), s["rate"]),
         "inversion": invert(g, e, s["tv"], steps=settings["invert_steps"], show=False),
     }
@@ -369,7 +317,7 @@ PARTS = {
     "stationarity": _stationarity,
     "decoder": _decoder,
     "identify": _identify,
-    "gradient": _gradient,
+    "gradient": gradient,
     "panel": _panel,
     "time": _time,
 }
