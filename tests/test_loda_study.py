@@ -22,7 +22,11 @@ from privfl_lite.studies.pictures import unpack
 
 @pytest.fixture
 def small(tmp_path, monkeypatch) -> dict:
-    """Four images, three steps, and a cache of encodings of its own (images are loaded before)."""
+    """Four images, three steps, and a cache of encodings of its own.
+
+    Images and LPIPS are loaded before, from the real cache.
+    """
+    common.scores(torch.zeros(1, 3, 32, 32), torch.ones(1, 3, 32, 32))
     settings = study.STUDY.settings("cpu") | {"images": 4, "steps": 3, "candidates": 30}
     monkeypatch.setattr(common.assets, "cache", lambda: tmp_path)
     return settings
