@@ -13,7 +13,7 @@ import torch
 
 from privfl_lite import load, metrics
 from privfl_lite.defenses import LODA, loda
-from privfl_lite.studies import RESULTS, loda_gradient
+from privfl_lite.studies import RESULTS, loda_attackers, loda_gradient
 from privfl_lite.studies import loda_attack as study
 from privfl_lite.studies import loda_encodings as common
 from privfl_lite.studies import loda_training as training
@@ -138,15 +138,19 @@ def test_the_decoder_learns_from_public_pairs_alone(small, monkeypatch):
         return 1 - x
 
     monkeypatch.setattr(common, "encoded", negative)
-    monkeypatch.setattr(study, "matched", lambda settings, layers: torch.zeros(4, 3, 32, 32))
-    monkeypatch.setattr(study, "strip", lambda *rest: [])
-    seen = []
-    train = study.train_decoder
     monkeypatch.setattr(
-        study, "train_decoder", lambda g, x, e, **kw: seen.append((x, e)) or train(g, x, e, **kw)
+        loda_attackers, "matched", lambda settings, layers: torch.zeros(4, 3, 32, 32)
+    )
+    monkeypatch.setattr(loda_attackers, "strip", lambda *rest: [])
+    seen = []
+    train = loda_attackers.train_decoder
+    monkeypatch.setattr(
+        loda_attackers,
+        "train_decoder",
+        lambda g, x, e, **kw: seen.append((x, e)) or train(g, x, e, **kw),
     )
     cell = {"layers": "loda1", "pairs": 64, "steps": 40}
-    found = study._decoder(small, cell)["found"]
+    found = loda_attackers.by_decoder(small, cell)["found"]
     (x, e) = seen[0]
     assert torch.equal(e, 1 - x) and rows(x) == rows(study.public_sample(small, 64)) == asked[0]
     assert found["1"]["psnr"]["mean"] > 15 > found["from a gradient"]["psnr"]["mean"]
@@ -224,6 +228,21 @@ def test_inversion_beats_the_paper_and_blind_guesses():
     assert found["1"]["ssim"]["interval"][0] > max(gray["ssim"]["mean"], x_prime["ssim"]["mean"])
     assert found["4"]["lpips"]["mean"] < found["2"]["lpips"]["mean"] < found["1"]["lpips"]["mean"]
     assert (RESULTS / "loda-attack.json").stat().st_size < 800_000
+
+
+def test_the_panel_and_the_box_use_what_was_chosen_on_public_images():
+    settings, cells = study.STUDY.settings("cpu"), study.STUDY.show()["cells"]
+    inverted, solved = (
+        next(c for c in cells if c["part"] == p and c["layers"] == "loda1")["choice"]
+        for p in ("inversion", "adaptive")
+    )
+    assert settings["panel"]["tv"] == inverted["tv"]
+    chosen = {
+        "rate": settings["panel"]["rate"],
+        "c": 0,
+        "steps": max(settings["adaptive"]["steps"]),
+    }
+    assert chosen.items() <= solved.items()
 
 
 def test_a_decoder_reads_what_the_scores_of_an_encoding_call_hidden():

@@ -24,30 +24,28 @@ import statistics
 import time
 
 import torch
-from torch import Tensor
 
 from .. import metrics
-from ..attacks.decoder import train_decoder
 from ..attacks.obscured import adaptive, invert, stationarity, violation
 from ..data import load
 from ..defenses.loda import AT_ONCE, UNIT, WEIGHT, obscure
-from ..extractor import PUBLIC_FROM, Extractor, load_extractor, squared_distance
+from ..extractor import PUBLIC_FROM, squared_distance
 from .base import Study
+from .loda_attackers import by_decoder, by_equation_6, by_inversion, by_stationarity
 from .loda_encodings import (
-    choose_by_lpips,
+    MAIN,
     encoded,
+    extractor,
     means,
     private,
     private_images,
-    public,
     public_sample,
     scores,
     side_by_side,
     strip,
 )
-from .loda_gradient import UNDEFENDED, gradient, match, matched
+from .loda_gradient import UNDEFENDED, gradient, match
 
-MAIN = ("loda1", "loda2")
 PANEL = (1, 7)  # an automobile and a horse, to look at as c, layers and steps change
 
 
@@ -122,11 +120,7 @@ def _cells(settings: dict) -> list[dict]:
     ]
 
 
-def _extractor(settings: dict, layers: str) -> Extractor:
-    return load_extractor(layers, settings["profile"])
-
-
-# Attacks on the encoding itself
+# What x′ is, and whose
 
 
 def _blind(settings: dict, cell: dict) -> dict:
@@ -145,7 +139,7 @@ def _encoding(settings: dict, cell: dict) -> dict:
     Eq. 5's left side and of its violation within the box, relative to c‖x′ − x‖."""
     layers, c = cell["layers"], cell["c"]
     x, _ = private_images(settings, layers)
-    e, g = encoded(settings, x, layers, c), _extractor(settings, layers)
+    e, g = encoded(settings, x, layers, c), extractor(settings, layers)
     other = public_sample(settings, len(x))
     with torch.no_grad():
         here = g(x)
@@ -162,88 +156,11 @@ def _encoding(settings: dict, cell: dict) -> dict:
     return out
 
 
-def _inversion(settings: dict, cell: dict) -> dict:
-    layers, steps = cell["layers"], settings["invert_steps"]
-    g, (x, e) = _extractor(settings, layers), public(settings, layers, settings["public"])
-    options = {str(tv): invert(g, e, tv, steps=steps, show=False) for tv in settings["tv"]}
-    best, table = choose_by_lpips(x, options)
-    x, _ = private_images(settings, layers)
-    many = settings["encodings"] if layers == "loda1" else [1]
-    seen = [private(settings, layers, seed)[1] for seed in range(max(many))]
-    found = {str(n): invert(g, seen[:n], float(best), steps=steps, show=False) for n in many}
-    out = {"choice": {"tv": float(best), "table": table}}
-    if layers in MAIN:
-        out["picture"] = strip(settings, found[str(max(many))])
-        sent = matched(settings, layers)
-        found["from a gradient"] = invert(g, sent, float(best), steps=steps, show=False)
-    return out | {"found": {n: scores(f, x) for n, f in found.items()}}
-
-
-def _adaptive(settings: dict, cell: dict) -> dict:
-    """Rate, then c, then steps, one after the other; "released" is the committed choice."""
-    layers, unit = cell["layers"], settings["unit"]
-    g, (x, e) = _extractor(settings, layers), public(settings, layers, settings["public"])
-    now, tables = {"rate": 1e-2, "c": 1, "steps": 100}, {}
-
-    def attack(e: Tensor, rate: float, c: float, steps: int) -> Tensor:
-        return adaptive(g, e, c * unit, int(steps), rate)
-
-    for name, values in settings["adaptive"].items():
-        options = {str(v): attack(e, **now | {name: v}) for v in values}
-        best, tables[name] = choose_by_lpips(x, options)
-        now[name] = float(best)
-    x, e = private(settings, layers)
-    found = {
-        "released": attack(e, 1e-2, 5, 100),
-        "tuned": attack(e, **now),
-        "from a gradient": attack(matched(settings, layers), **now),
-    }
-    out = {"choice": now | {"table": tables}, "picture": strip(settings, found["tuned"])}
-    return out | {"found": {n: scores(f, x) for n, f in found.items()}}
-
-
-def _stationarity(settings: dict, cell: dict) -> dict:
-    layers, steps = cell["layers"], settings["invert_steps"]
-    g, (x, e) = _extractor(settings, layers), public(settings, layers, settings["public"])
-    c = WEIGHT[layers] * settings["unit"]
-
-    def attack(e: Tensor, weight: float) -> Tensor:
-        return invert(g, e, 3.0, c, weight, steps, show=False)
-
-    options = {str(w): attack(e, w) for w in settings["kkt_weights"]}
-    best, table = choose_by_lpips(x, options)
-    x, e = private(settings, layers)
-    return {
-        "choice": {"weight": float(best), "tv": 3.0, "table": table},
-        "found": {"tuned": scores(attack(e, float(best)), x)},
-    }
-
-
-def _decoder(settings: dict, cell: dict) -> dict:
-    """Trained on public pairs of one encoding each; "4": the mean of what it makes of four.
-
-    LODA₁'s is used on LODA₂'s encodings, too: what if the attacker does not know the layers?
-    """
-    layers, seed = cell["layers"], settings["seed"]
-    g, pairs = _extractor(settings, layers), public(settings, layers, cell["pairs"])
-    net = train_decoder(g, *pairs, steps=cell["steps"], seed=seed, show=False)
-    x, e = private(settings, layers)
-    seen = {"1": e} | ({"from a gradient": matched(settings, layers)} if layers in MAIN else {})
-    with torch.no_grad():
-        found = {name: net(images) for name, images in seen.items()}
-        if layers == "loda1":
-            many = [net(private(settings, layers, s)[1]) for s in range(4)]
-            found["4"] = torch.stack(many).mean(0)
-            found["of LODA₂"] = net(private(settings, "loda2")[1])
-    out = {"found": {n: scores(f, x) for n, f in found.items()}}
-    return out | {"picture": {n: strip(settings, f) for n, f in found.items()}}
-
-
 def _identify(settings: dict, cell: dict) -> dict:
     """Which of many candidates, the private one among them, was encoded: nearest by features or
     by pixels, or farthest by pixels. "first": hits at rank 1; "rank": the median."""
     layers, n = cell["layers"], settings["candidates"]
-    g, (x, e) = _extractor(settings, layers), private(settings, layers)
+    g, (x, e) = extractor(settings, layers), private(settings, layers)
     data = load(settings["data"].get(layers, "cifar10"))
     pool = data.sample(n, settings["seed"], "test")[0].to(e)  # begins with the private images
     with torch.no_grad():
@@ -273,7 +190,7 @@ def _panel(settings: dict, cell: dict) -> dict:
     """Two images, obscured and attacked with the settings that were chosen for LODA₁."""
     s, (x, y) = settings["panel"], private_images(settings)
     rows = [y.tolist().index(label) for label in PANEL]
-    x, y, g = x[rows], y[rows], _extractor(settings, cell["layers"])
+    x, y, g = x[rows], y[rows], extractor(settings, cell["layers"])
     e = encoded(settings | {"steps": cell["steps"]}, x, cell["layers"], cell["c"])
     found = {
         "x′": e,
@@ -295,7 +212,7 @@ def _time(settings: dict, cell: dict) -> dict:
     x, start = public_sample(settings, 200).split(100)
     out = {"images": 100, "steps": 10, "at_once": AT_ONCE}
     for layers in MAIN:
-        g, ratios = _extractor(settings, layers), []
+        g, ratios = extractor(settings, layers), []
         for again in range(4):
             seconds = []
             for size in (1, AT_ONCE):
@@ -312,10 +229,10 @@ def _time(settings: dict, cell: dict) -> dict:
 PARTS = {
     "blind": _blind,
     "encoding": _encoding,
-    "inversion": _inversion,
-    "adaptive": _adaptive,
-    "stationarity": _stationarity,
-    "decoder": _decoder,
+    "inversion": by_inversion,
+    "adaptive": by_equation_6,
+    "stationarity": by_stationarity,
+    "decoder": by_decoder,
     "identify": _identify,
     "gradient": gradient,
     "panel": _panel,

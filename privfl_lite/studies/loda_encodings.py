@@ -12,10 +12,17 @@ from .. import assets, metrics
 from ..data import load
 from ..defenses import LODA
 from ..defenses.loda import AT_ONCE, WEIGHT, obscured_set
-from ..extractor import PUBLIC_FROM
+from ..extractor import PUBLIC_FROM, Extractor, load_extractor
 from ..runtime import device, generator
 from .measuring_leakage import lpips_normalized
 from .pictures import pack
+
+MAIN = ("loda1", "loda2")  # the paper's choices of layers for CIFAR-10
+
+
+def extractor(settings: dict, layers: str) -> Extractor:
+    """g of a study's profile."""
+    return load_extractor(layers, settings["profile"])
 
 
 def private_images(settings: dict, layers: str = "loda1") -> tuple[Tensor, Tensor]:
