@@ -134,9 +134,7 @@ def test_imprint_is_scored_by_place_and_by_match():
     settings = STUDIES["dcs2-photos"].settings("cpu")
     settings |= {"imprint": {**settings["imprint"], "images": 6}, "imprint_craft": 10}
     cell = {"part": "imprint", "data": "faces"}
-    plain, hidden = (
-        dcs2_photos._imprint(settings, cell | {"defense": d}) for d in ("none", "DCS²")
-    )
+    plain, hidden = (dcs2_photos.imprint(settings, cell | {"defense": d}) for d in ("none", "DCS²"))
     assert plain["occupied"] == {"1": 6} and plain["position"] == plain["matched"]
     assert min(plain["matched"]["psnr"]) > 60
     best, last = (hidden[k]["psnr"] for k in ("matched", "position"))

@@ -23,15 +23,13 @@ to x_s; "occupied" counts uploads by occupied bins; "together" is the share of x
 from __future__ import annotations
 
 import copy
-from collections import Counter
 from functools import lru_cache
 
 import torch
 from torch import Tensor
 
 from .. import models
-from ..attacks import GGL, GS, IDLG, Pair, row_quotients
-from ..attacks.imprint import Imprint
+from ..attacks import GS, IDLG, Pair
 from ..attacks.joint import joint
 from ..attacks.pair import Split, conv_maps, image_behind, refined, separate
 from ..attacks.recursive import kernel_equations
@@ -41,7 +39,7 @@ from ..runtime import generator
 from ..wire import Upload, share
 from .base import Study
 from .dcs2_attack import BASELINES as DIGITS
-from .imprint_bins import laplace_edges
+from .dcs2_strong import BINS, HIDDEN, ggl, gray, hidden, imprint
 from .judge import scores
 from .pictures import packed
 
@@ -63,13 +61,7 @@ VARIANTS = {  # name -> options of DCS² besides λg 0.7 and a start from traini
     "λg 1.0": {"lambda_g": 1.0},
 }
 JOINT = {"plain": {}, "smooth": {"tv": 0.03}}
-BINS = {  # Table 2's for TinyImageNet (its scripts prune 0.5, its text says 0.7)
-    "none": Defense,
-    "DP-Gaussian 0.5": lambda: DPGaussian(0.5),
-    "Prune 0.7": lambda: Prune(0.7),
-    "Soteria 0.9": lambda: Soteria(0.9),
-}
-HIDDEN, GRAY = "DCS²", "lenet, gray"
+GRAY = "lenet, gray"
 
 
 def _settings(profile: str) -> dict:
@@ -118,23 +110,10 @@ def _cells(settings: dict) -> list[dict]:
 
 def _compute(settings: dict, cell: dict) -> dict:
     parts = {"table": _table, "variant": _variant, "pair": _pair, "joint": _joint}
-    return (parts | {"ggl": _ggl, "imprint": _imprint})[cell["part"]](settings, cell)
+    return (parts | {"ggl": ggl, "imprint": imprint})[cell["part"]](settings, cell)
 
 
 # Who is attacked
-
-
-def gray(x: Tensor) -> Tensor:
-    """Images of CIFAR-10 without their color, (N, 1, 32, 32)."""
-    return x.mean(1, keepdim=True)
-
-
-def hidden(settings: dict, data: str, steps: int, colorless: bool = False, **options) -> DCS2:
-    """DCS² that starts from training images of a data set."""
-    source, n = load(data), settings["pool"]
-    x, y = source.x_train[:n], source.y_train[:n]
-    pool = (gray(x) if colorless else x, y)
-    return DCS2(**({"steps": steps, "start": "sample", "pool": pool} | options))
 
 
 def victims(
@@ -279,64 +258,6 @@ def _joint(settings: dict, cell: dict) -> dict:
     out = scores(settings, found[:, 0, 0], x) | {"evaluations": count}
     out["cost"] = [float(f"{c:.3g}") for c in cost[:, 0].tolist()]
     return out | {"pictures": packed(found[:, 0, 0])}
-
-
-# Stronger attackers of Table 2, who do not know of DCS²
-
-
-def _ggl(settings: dict, cell: dict) -> dict:
-    data, name, seed = load("mnist"), cell["defense"], settings["seed"]
-    x, y = data.sample(settings["images"], split="test", seed=seed)
-    defense = hidden(settings, "mnist", settings["craft"]) if name == HIDDEN else DIGITS[name]()
-    model = models.build("lenet", data, seed=seed)
-    upload = share(model, x, y, defense, ("labels",), each=1, seed=seed)
-    found = GGL(**settings["ggl"], show=False).run(upload, seed=seed)
-    return scores(settings, found.images, x) | {"pictures": packed(found.images)}
-
-
-def _imprint(settings: dict, cell: dict) -> dict:
-    how, name, source = settings["imprint"], cell["defense"], load(cell["data"])
-    pixels = source.x_train
-    dims = (0, 2, 3)
-    mean, std = (t[:, None, None] for t in (pixels.mean(dims), pixels.std(dims)))
-    net = Imprint(models.build(how["net"], source), laplace_edges(how["bins"]), how["gain"])
-    with torch.no_grad():  # as released
-        net.second.weight.fill_(1 / how["gain"])
-        net.num_parameters = sum(p.numel() for p in net.parameters())
-    x, y = source.sample(how["images"], split="test", seed=settings["seed"])
-    units = (x - mean) / std
-    pool = ((pixels - mean) / std, source.y_train)
-    steps = settings["imprint_craft"]
-    defense = DCS2(steps=steps, start="sample", pool=pool) if name == HIDDEN else BINS[name]()
-    upload = share(net, units, y, defense, ("labels",), each=1, seed=settings["seed"])
-    g = upload.gradients()
-    weight, bias = (
-        torch.cat([t[:, :-1] - t[:, 1:], t[:, -1:]], 1)
-        for t in (g["first.weight"], g["first.bias"])
-    )
-    rows = row_quotients(weight, bias).view(len(x), -1, *x.shape[1:]) * std + mean
-    hit = bias.abs() > 1e-4 * bias.abs().amax(1, keepdim=True)
-    last = torch.stack([r[h][-1] for r, h in zip(rows, hit, strict=True)])
-    nearest = [
-        r[h][(r[h].clamp(0, 1) - image).flatten(1).norm(dim=1).argmin()]
-        for r, h, image in zip(rows, hit, x, strict=True)
-    ]
-    nearest = torch.stack(nearest)
-    out = {
-        "position": scores(settings, last, x),
-        "matched": scores(settings, nearest, x),
-        "occupied": {str(k): v for k, v in sorted(Counter(hit.sum(1).tolist()).items())},
-    }
-    if name == HIDDEN:
-        made = torch.cat([defense.crafted[k].images for k in range(len(x))])
-        edges = laplace_edges(how["bins"])
-        bins = [torch.bucketize(t.flatten(1).mean(1), edges) for t in (units, made)]
-        out["together"] = round((bins[0] == bins[1]).double().mean().item(), 4)
-        out["concealed_last"] = round((bins[1] > bins[0]).double().mean().item(), 4)
-        out["concealed_range"] = [round(made.min().item(), 2), round(made.max().item(), 2)]
-        out |= {"pictures_position": packed(last), "pictures_matched": packed(nearest)}
-        out["pictures_true"] = packed(x)
-    return out
 
 
 STUDY = Study(
