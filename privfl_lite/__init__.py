@@ -4,7 +4,7 @@ Data walks in one direction: ``data`` -> ``models`` -> ``client`` and ``federate
 ``defenses`` at four doors -> ``wire`` -> ``attacks`` -> ``metrics``. Nothing imports backwards.
 """
 
-from . import attacks, data, defenses, federated, metrics, models, privacy
+from . import assets, attacks, data, defenses, federated, metrics, models, privacy
 from .client import Plan
 from .data import load, partition
 from .federated import FedAvg, fedavg
@@ -17,6 +17,7 @@ __all__ = [
     "Plan",
     "PrivflError",
     "Upload",
+    "assets",
     "attacks",
     "data",
     "defenses",

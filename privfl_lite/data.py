@@ -9,7 +9,9 @@ does not depend on it; the 60,000 + 10,000 of the full set are ``load("mnist-ful
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from importlib.metadata import version
@@ -86,7 +88,24 @@ def load(name: str, size: int | None = None) -> Dataset:
     choose("data set", name, NAMES)
     if size is not None and not 4 <= size <= 512:
         raise PrivflError(f"size is {size}, but images can have 4 to 512 pixels a side")
-    return _load(name, size)
+    found = _load(name, size)
+    for seen in _watching.get():
+        seen[name] = _load(name, None).source
+    return found
+
+
+@contextmanager
+def sources() -> Iterator[dict[str, str]]:
+    """Name -> source of every data set that is loaded inside: how a study learns what it used."""
+    seen: dict[str, str] = {}
+    token = _watching.set((*_watching.get(), seen))
+    try:
+        yield seen
+    finally:
+        _watching.reset(token)
+
+
+_watching: ContextVar[tuple[dict[str, str], ...]] = ContextVar("watching", default=())
 
 
 @lru_cache(maxsize=8)

@@ -92,9 +92,9 @@ def squared_distance(a: Sequence[Tensor], b: Sequence[Tensor]) -> Tensor:
 
 
 def stored_at(profile: str) -> Path:
-    """Where the study keeps the extractor of a profile: with the book, or (22 MB) in the cache."""
-    folder = stored.WEIGHTS if profile == "cpu" else assets.cache() / "weights"
-    return folder / f"extractor-{profile}.safetensors"
+    """Where the extractor of a profile is: among the results, or (22 MB) in the cache."""
+    name = f"weights/extractor-{profile}.safetensors"
+    return stored.find(name) if profile == "cpu" else assets.cache() / name
 
 
 def blank(profile: str, seed: int = 0) -> models.Net:

@@ -1,12 +1,18 @@
-"""Weights that we train and ship: safetensors of 16-bit floats that carry their own digest.
+"""What studies made: tables and trained weights, shipped with the package or made by the reader.
 
-``book/weights`` holds what is committed (under 2 MB a file, each with the study that makes it);
-what is larger lies in the cache.
+``privfl_lite/results`` is package data: a JSON file for each study, the ledger, and in ``weights``
+the networks we trained (16-bit safetensors with their own digest, under 2 MB each; larger ones lie
+in the cache). A study that the reader runs writes into ``results`` where they are, or into
+``PRIVFL_RESULTS``, in the same order; what stands there is preferred to what was shipped.
 """
 
 from __future__ import annotations
 
 import hashlib
+import os
+import sys
+from functools import lru_cache
+from importlib.resources import files
 from pathlib import Path
 
 import torch
@@ -16,7 +22,26 @@ from torch import Tensor, nn
 
 from .runtime import PrivflError
 
-WEIGHTS = Path(__file__).resolve().parents[1] / "book" / "weights"
+SHIPPED = Path(str(files(__package__) / "results"))
+
+
+def own() -> Path:
+    """The reader's own folder of results: ``PRIVFL_RESULTS``, else ``results`` where they are."""
+    return Path(os.environ.get("PRIVFL_RESULTS") or "results").expanduser().absolute()
+
+
+def find(name: str) -> Path:
+    """The reader's own file of this name, such as ``noise.json``, else the one that was shipped."""
+    mine, shipped = own() / name, SHIPPED / name
+    if not mine.is_file() or (shipped.exists() and mine.samefile(shipped)):
+        return shipped
+    _say_once(f"{name}: your own, from {mine.parent}, in place of the one that was shipped")
+    return mine
+
+
+@lru_cache(maxsize=64)
+def _say_once(sentence: str) -> None:
+    print(sentence, file=sys.stderr)
 
 
 def digest(state: dict[str, Tensor]) -> str:

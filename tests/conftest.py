@@ -1,9 +1,20 @@
-"""Shared by all tests: one thread, no download, fixed seeds, and the markers."""
+"""Shared by all tests: an empty cache, one thread, no download, fixed seeds, and the markers.
+
+Tests never see the cache of the machine they run on, nor results that somebody made there: both
+folders are new and empty. What truly needs a data set or weights that do not come with a package
+asks the fixture ``asset`` for it, and is skipped with a sentence; ``make test-data`` fetches all
+of them and says so with ``PRIVFL_TEST_DATA``, which is the cache folder to use instead.
+"""
 
 from __future__ import annotations
 
 import os
+import tempfile
 
+if "PYTEST_XDIST_WORKER" not in os.environ:  # workers and kernels inherit the folders
+    _folder = tempfile.TemporaryDirectory(prefix="privfl-tests-")
+    os.environ["PRIVFL_CACHE"] = os.environ.get("PRIVFL_TEST_DATA") or f"{_folder.name}/cache"
+    os.environ["PRIVFL_RESULTS"] = f"{_folder.name}/results"
 os.environ.setdefault("PRIVFL_OFFLINE", "1")  # notebooks inherit it: no test may download
 os.environ.setdefault("PRIVFL_PROGRESS", "0")  # they too: on a slow machine a bar may show up
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -36,6 +47,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.suffix == ".ipynb":
             item.add_marker("notebook")
+
+
+@pytest.fixture(scope="session")
+def asset() -> Callable[[str], None]:
+    """asset(name): go on if this data set or these weights are at hand, else skip, and say so."""
+
+    def need(*names: str) -> None:
+        for name in names:
+            if pf.assets.status().get(name) != "ready":
+                pytest.skip(f"needs {name}, which does not come with a package: make test-data")
+
+    return need
 
 
 @pytest.fixture

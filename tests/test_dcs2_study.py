@@ -14,7 +14,8 @@ from privfl_lite.defenses.base import Context
 from privfl_lite.federated import FedAvg
 from privfl_lite.gradients import gradient_function, weights
 from privfl_lite.runtime import generator
-from privfl_lite.studies import RESULTS, STUDIES, dcs2_photos, dcs2_training
+from privfl_lite.stored import SHIPPED
+from privfl_lite.studies import STUDIES, dcs2_photos, dcs2_training
 from privfl_lite.studies import dcs2_attack as study
 
 
@@ -33,7 +34,7 @@ def test_a_stored_cell_comes_out_again():
     (kept,) = (c for c in stored["cells"] if cell.items() <= c.items())
     assert min(again["psnr"]) > 50 and min(kept["psnr"][:2]) > 50
     assert again["label_right"] == again["success"] == 2
-    assert (RESULTS / "dcs2-attack.json").stat().st_size < 200_000
+    assert (SHIPPED / "dcs2-attack.json").stat().st_size < 200_000
 
 
 # Training
@@ -144,7 +145,7 @@ def test_imprint_is_scored_by_place_and_by_match():
 
 def test_stored_photos_are_small_and_of_enough_images():
     stored = STUDIES["dcs2-photos"].show()
-    assert (RESULTS / "dcs2-photos.json").stat().st_size < 300_000
+    assert (SHIPPED / "dcs2-photos.json").stat().st_size < 300_000
     assert all(stored["cells"])  # a result that overwrites a key of its cell is lost
     tables = [c for c in stored["cells"] if c["part"] in ("table", "joint", "ggl")]
     assert tables and min(c["images"] for c in tables) >= 16

@@ -12,7 +12,8 @@ from scipy import stats
 
 from privfl_lite import metrics
 from privfl_lite.keylock import lock_matrix, locks
-from privfl_lite.studies import RESULTS, STUDIES, fedkl_targets, fedkl_training
+from privfl_lite.stored import SHIPPED
+from privfl_lite.studies import STUDIES, fedkl_targets, fedkl_training
 from privfl_lite.studies import fedkl_attack as study
 
 
@@ -160,7 +161,7 @@ def test_a_stored_closed_form_comes_out_again(small):
     assert stored["images"] == stored["labels_right"] == stored["fit"]["success"] == 24
     np.testing.assert_allclose(again["psnr"], stored["psnr"][:2], atol=1)
     assert metrics.wilson(24, 24)[0] == pytest.approx(stored["success_interval"][0], abs=1e-3)
-    assert (RESULTS / "fedkl-attack.json").stat().st_size < 300_000
+    assert (SHIPPED / "fedkl-attack.json").stat().st_size < 300_000
 
 
 def test_a_stored_accuracy_comes_out_again(small):

@@ -15,7 +15,8 @@ from pybtex.database import parse_file
 from privfl_lite.teach import ledger
 
 ROOT = Path(__file__).parent.parent
-LEDGER, RESULTS = ROOT / "book" / "ledger.yml", ROOT / "book" / "results"
+RESULTS = ROOT / "privfl_lite" / "results"
+LEDGER = RESULTS / "ledger.yml"
 PAPERS = os.environ.get("PRIVFL_PAPERS")
 
 # What each paper holds: 1..5 is a range, 3-4 one group of equations. A headline is a claim without

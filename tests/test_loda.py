@@ -17,7 +17,7 @@ from privfl_lite.defenses import LODA, Prune
 from privfl_lite.defenses.loda import obscure, obscured_set
 from privfl_lite.extractor import LAYERS, Extractor, load_extractor, squared_distance
 from privfl_lite.runtime import generator
-from privfl_lite.studies import RESULTS
+from privfl_lite.stored import SHIPPED
 
 SHAPE = (3, 8, 8)
 
@@ -155,8 +155,8 @@ def test_stored_weights_make_the_round_trip_or_are_refused(net, images, tmp_path
 
 
 def test_the_shipped_extractor_is_that_of_its_study():
-    found = json.loads((RESULTS / "extractor.json").read_text())["cells"][0]
-    path = stored.WEIGHTS / found["file"]
+    found = json.loads((SHIPPED / "extractor.json").read_text())["cells"][0]
+    path = stored.SHIPPED / "weights" / found["file"]
     assert path.stat().st_size == found["bytes"] < 2_000_000
     about = stored.fill(load_extractor().net, path, "extractor")
     assert about["sha256"] == found["sha256"] and "index 25000 on" in about["public"]

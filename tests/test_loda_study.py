@@ -13,8 +13,9 @@ import torch
 
 from privfl_lite import load, metrics
 from privfl_lite.defenses import LODA, loda
-from privfl_lite.studies import RESULTS, loda_attackers, loda_gradient
+from privfl_lite.stored import SHIPPED
 from privfl_lite.studies import loda_attack as study
+from privfl_lite.studies import loda_attackers, loda_gradient
 from privfl_lite.studies import loda_encodings as common
 from privfl_lite.studies import loda_training as training
 from privfl_lite.studies.pictures import unpack
@@ -227,7 +228,7 @@ def test_inversion_beats_the_paper_and_blind_guesses():
     assert found["4"]["lpips"]["interval"][1] < other["lpips"]["interval"][0]
     assert found["1"]["ssim"]["interval"][0] > max(gray["ssim"]["mean"], x_prime["ssim"]["mean"])
     assert found["4"]["lpips"]["mean"] < found["2"]["lpips"]["mean"] < found["1"]["lpips"]["mean"]
-    assert (RESULTS / "loda-attack.json").stat().st_size < 800_000
+    assert (SHIPPED / "loda-attack.json").stat().st_size < 800_000
 
 
 def test_the_panel_and_the_box_use_what_was_chosen_on_public_images():

@@ -4,15 +4,24 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
 
 from privfl_lite import PrivflError, load
 from privfl_lite.attacks import Reconstruction
-from privfl_lite.studies import RESULTS, STUDIES, Study
+from privfl_lite.stored import SHIPPED
+from privfl_lite.studies import STUDIES, Study
 from privfl_lite.studies.judge import judge
 from privfl_lite.studies.pictures import pack, unpack
+
+
+@pytest.fixture(autouse=True)
+def results(tmp_path, monkeypatch) -> Path:
+    """A folder of results of one's own."""
+    monkeypatch.setenv("PRIVFL_RESULTS", str(tmp_path))
+    return tmp_path
 
 
 def counting(calls: list[int], stop_at: int | None = None) -> Study:
@@ -34,33 +43,33 @@ def counting(calls: list[int], stop_at: int | None = None) -> Study:
 def test_an_interrupted_study_goes_on_where_it_stopped(tmp_path):
     calls: list[int] = []
     with pytest.raises(KeyboardInterrupt):
-        counting(calls, stop_at=2).run(folder=tmp_path)
-    result = counting(calls).run(folder=tmp_path)
+        counting(calls, stop_at=2).run()
+    result = counting(calls).run()
     assert calls == [0, 1, 2, 3]
     assert [c["square"] for c in result["cells"]] == [0, 1, 4, 9]
     assert [p.name for p in tmp_path.iterdir()] == ["squares.json"]
-    assert counting([]).show(tmp_path) == result
+    assert counting([]).show() == result
 
 
 def test_other_settings_start_again(tmp_path):
     calls: list[int] = []
     with pytest.raises(KeyboardInterrupt):
-        counting(calls, stop_at=2).run(folder=tmp_path)
-    assert len(counting(calls).run("gpu", tmp_path)["cells"]) == 6
+        counting(calls, stop_at=2).run()
+    assert len(counting(calls).run("gpu")["cells"]) == 6
     assert calls == [0, 1, 0, 1, 2, 3, 4, 5]
 
 
 def test_bad_requests_get_one_sentence(tmp_path):
     with pytest.raises(PrivflError, match="choose one of: cpu, gpu"):
-        counting([]).run("tpu", tmp_path)
+        counting([]).run("tpu")
     with pytest.raises(PrivflError, match="no stored result; run: privfl study run squares"):
-        counting([]).show(tmp_path)
+        counting([]).show()
     clash = replace(counting([]), compute=lambda settings, cell: {"n": -1})
     with pytest.raises(PrivflError, match=r"a result has the name of one of \['n'\]"):
-        clash.run(folder=tmp_path)
+        clash.run()
     (tmp_path / "squares.json").write_text("{")
     with pytest.raises(PrivflError, match="damaged"):
-        counting([]).show(tmp_path)
+        counting([]).show()
 
 
 @pytest.mark.parametrize("name", STUDIES)
@@ -74,7 +83,7 @@ def test_every_stored_result_says_how_it_was_made(name):
 
 
 def test_no_result_is_without_a_study():
-    assert {p.stem for p in RESULTS.glob("*.json") if ".part" not in p.name} == set(STUDIES)
+    assert {p.stem for p in SHIPPED.glob("*.json") if ".part" not in p.name} == set(STUDIES)
 
 
 def test_stored_epsilons_come_out_again():

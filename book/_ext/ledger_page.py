@@ -1,7 +1,7 @@
-"""Two directives that show ``book/ledger.yml`` at build time, so that the page is never stale.
+"""Two directives that show the ledger at build time, so that the page is never stale.
 
 ``{ledger} modelcloak`` is the table of one paper, ``{ledger-summary}`` counts verdicts by paper.
-Our values are read from ``book/results`` by the ledger's own code (privfl_lite/teach/ledger.py).
+Our values are read from the stored results by the ledger's own code (privfl_lite/teach/ledger.py).
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ from sphinx import addnodes
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
-BOOK = Path(__file__).resolve().parents[1]
+PACKAGE = Path(__file__).resolve().parents[2] / "privfl_lite"
+RESULTS = PACKAGE / "results"
 
 # By path, since importing the package would load torch into every build of the book.
-_spec = util.spec_from_file_location("ledger", BOOK.parent / "privfl_lite/teach/ledger.py")
+_spec = util.spec_from_file_location("ledger", PACKAGE / "teach/ledger.py")
 ledger = util.module_from_spec(_spec)
 _spec.loader.exec_module(ledger)
 
@@ -61,7 +62,7 @@ def ours(entry: Entry) -> list[nodes.Node]:
     """Our side: stored values with their paths, tests by name, and the sizes that differ."""
     lines = []
     for path in entry.get("ours") or []:
-        value = ledger.resolve(path, BOOK / "results")
+        value = ledger.resolve(path, RESULTS)
         shown = f"{value:.4g}" if isinstance(value, float) else str(value)
         lead = [nodes.strong("", shown), nodes.Text(" ")] if len(shown) <= SHOWN else []
         lines.append(nodes.paragraph("", "", *lead, nodes.literal("", path)))
@@ -76,8 +77,8 @@ class Directive(SphinxDirective):
     """Common to both: read the ledger, and rebuild the page when it or a result changes."""
 
     def entries(self) -> list[Entry]:
-        path = BOOK / "ledger.yml"
-        for file in (path, *sorted((BOOK / "results").glob("*.json"))):
+        path = RESULTS / "ledger.yml"
+        for file in (path, *sorted(RESULTS.glob("*.json"))):
             self.env.note_dependency(str(file))
         return ledger.load(path)
 

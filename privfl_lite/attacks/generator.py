@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn.functional import interpolate
 
 from ..runtime import device
-from ..stored import WEIGHTS, fill
+from ..stored import fill, find
 
 PUBLIC_FROM = 2000  # training images from this index on were seen by the generator, no others
 
@@ -40,10 +40,10 @@ class Generator(nn.Module):
         return interpolate(x, (self.size,) * 2, mode="bilinear", antialias=True).clamp(0, 1)
 
 
-def load_generator(size: int = 28, path: Path = WEIGHTS / "digits.safetensors") -> Generator:
+def load_generator(size: int = 28, path: Path | None = None) -> Generator:
     """The stored generator of digits, in eval mode, after a check of shapes and digest."""
     with torch.device("meta"):  # no random start, so nobody's stream moves
         net = Generator(size=size)
     net = net.to_empty(device="cpu")
-    fill(net, path, "generator")
+    fill(net, path or find("weights/digits.safetensors"), "generator")
     return net.eval().requires_grad_(False).to(device())

@@ -2,7 +2,7 @@
 
 from importlib import import_module
 
-from .base import RESULTS, Study
+from .base import Study
 
 MODULES = (
     "attack_table",
@@ -36,4 +36,4 @@ MODULES = (
 _ALL = [import_module(f".{name}", __name__).STUDY for name in MODULES]
 STUDIES: dict[str, Study] = {study.name: study for study in _ALL}
 
-__all__ = ["RESULTS", "STUDIES", "Study"]
+__all__ = ["STUDIES", "Study"]

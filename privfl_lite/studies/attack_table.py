@@ -40,7 +40,7 @@ SLOW = ("convnet", "resnet20", "grnn")
 def _settings(profile: str) -> dict:
     large = profile == "gpu"
     return {
-        "sources": {name: load(name).source for name in PLAN},
+        "datasets": list(PLAN),
         "images": 64 if large else 16,
         "images_slow": 64 if large else 4,
         "steps": STEPS,

@@ -1,7 +1,8 @@
 """A study fills a table of the book: named cells, each computed once, stored with how it was made.
 
-The result is ``book/results/NAME.json``. While a study runs, every finished cell is kept beside it
-in ``NAME.part.json``, so that an interrupted study goes on where it stopped.
+The result is ``NAME.json`` in the reader's folder of results (``stored.own``). While a study runs,
+every finished cell is kept beside it in ``NAME.part.json``, so that an interrupted study goes on
+where it stopped.
 """
 
 from __future__ import annotations
@@ -15,16 +16,21 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
+from ..data import sources
 from ..federated import FedAvg
 from ..runtime import PrivflError, choose, progress
+from ..stored import find, own
 
-RESULTS = Path(__file__).resolve().parents[2] / "book" / "results"
 PROFILES = ("cpu", "gpu")
 
 
 @dataclass(frozen=True)
 class Study:
-    """One experiment: plain settings, the cells to compute, and how to compute one."""
+    """One experiment: plain settings, the cells to compute, and how to compute one.
+
+    Settings and cells are known without loading data; a cell's computation loads what it needs,
+    and where that came from is recorded then.
+    """
 
     name: str
     about: str
@@ -32,15 +38,15 @@ class Study:
     cells: Callable[[dict], list[dict]]
     compute: Callable[[dict, dict], dict]
 
-    def run(self, profile: str = "cpu", folder: Path = RESULTS, show: bool = True) -> dict:
-        """Compute what is missing, store the result, and return it."""
+    def run(self, profile: str = "cpu", show: bool = True) -> dict:
+        """Compute what is missing, store the result among the reader's own, and return it."""
         choose("profile", profile, PROFILES)
-        folder.mkdir(parents=True, exist_ok=True)
+        own().mkdir(parents=True, exist_ok=True)
         settings = self.settings(profile)
-        part = folder / f"{self.name}.part.json"
+        part = own() / f"{self.name}.part.json"
         done = _read(part) if part.exists() else {}
         if done.get("settings") != settings:
-            done = {"settings": settings, "seconds": 0.0, "cells": []}
+            done = {"settings": settings, "sources": {}, "seconds": 0.0, "cells": []}
         cells = self.cells(settings)
 
         def found(cell: dict) -> dict | None:
@@ -49,9 +55,12 @@ class Study:
 
         for cell in progress([c for c in cells if not found(c)], self.name, show=show):
             began = time.perf_counter()
-            row = {**cell, **self.compute(settings, cell)}
+            with sources() as seen:
+                row = {**cell, **self.compute(settings, cell)}
             if not cell.items() <= row.items():  # it would never be found again
                 raise PrivflError(f"{self.name}: a result has the name of one of {list(cell)}")
+            _same_sources(done["sources"], seen, part)
+            done["sources"] |= seen
             done["cells"].append(row)
             done["seconds"] += time.perf_counter() - began
             _write(part, done)
@@ -60,6 +69,7 @@ class Study:
             "about": self.about,
             "command": f"privfl study run {self.name} --profile {profile}",
             "settings": settings,
+            "sources": done["sources"],
             "versions": {
                 "python": platform.python_version(),
                 **{p: version(p) for p in ("torch", "numpy", "opacus", "privfl_lite")},
@@ -67,18 +77,28 @@ class Study:
             "seconds": round(done["seconds"], 1),
             "cells": [found(cell) for cell in cells],
         }
-        _write(folder / f"{self.name}.json", result)
+        _write(own() / f"{self.name}.json", result)
         part.unlink(missing_ok=True)
         return result
 
-    def show(self, folder: Path = RESULTS) -> dict:
-        """The stored result."""
-        path = folder / f"{self.name}.json"
+    def show(self) -> dict:
+        """The stored result: the reader's own where there is one, else the shipped one."""
+        path = find(f"{self.name}.json")
         if not path.exists():
             raise PrivflError(
                 f"{self.name} has no stored result; run: privfl study run {self.name}"
             )
         return _read(path)
+
+
+def _same_sources(before: dict[str, str], now: dict[str, str], part: Path) -> None:
+    """A table mixes no two copies of a data set."""
+    for name in before.keys() & now.keys():
+        if before[name] != now[name]:
+            raise PrivflError(
+                f"{part.name} was begun with {name} from {before[name]}, and now it comes from "
+                f"{now[name]}; delete that file to start again"
+            )
 
 
 def finished(run: FedAvg) -> FedAvg:

@@ -49,7 +49,7 @@ MIXED = ("Mixup 4", "InstaHide 4")
 def _settings(profile: str) -> dict:
     large = profile == "gpu"
     return {
-        "sources": {name: load(name).source for name in ("mnist", "cifar10")},
+        "datasets": ["mnist", "cifar10"],
         "defenses": DEFENSES,
         "centers": {"mnist": 0.13, "cifar10": 0.47},  # of InstaHide's flips: the mean pixel
         "attacked": "lenet (sigmoid), untrained; mlp for Mixup and InstaHide",
@@ -68,7 +68,7 @@ def _settings(profile: str) -> dict:
 
 def _cells(settings: dict) -> list[dict]:
     cells = []
-    for data in settings["sources"]:
+    for data in settings["datasets"]:
         names = list(settings["defenses"])
         cells += [
             {"data": data, "defense": n, "part": "attack"} for n in names if n not in ONLY_TRAINED

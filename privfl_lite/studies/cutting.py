@@ -38,7 +38,7 @@ def digits(side: int, count: int, seed: int) -> tuple[Tensor, Tensor]:
 def _settings(profile: str) -> dict:
     large = profile == "gpu"
     return {
-        "source": load("mnist").source,
+        "dataset": "mnist",
         "model": "lenet (sigmoid), untrained, one image an upload, labels inferred",
         "images": 64 if large else 5,
         "ranks": 5 if large else 2,  # images whose Jacobian's rank is computed

@@ -66,7 +66,7 @@ JOINT = {  # name -> variant, and how the search is told to go
 def _settings(profile: str) -> dict:
     large = profile == "gpu"
     return {
-        "source": load("mnist").source,
+        "dataset": "mnist",
         "model": "lenet (sigmoid), untrained",
         "images": 64 if large else 16,
         "batches": 8 if large else 2,  # uploads where one x̃ conceals several images

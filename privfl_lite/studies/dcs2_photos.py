@@ -67,7 +67,7 @@ GRAY = "lenet, gray"
 def _settings(profile: str) -> dict:
     large = profile == "gpu"
     return {
-        "sources": {n: load(n).source for n in ("cifar10", "photos", "faces", "mnist")},
+        "datasets": ["cifar10", "photos", "faces", "mnist"],
         "images": 64 if large else 16,
         "width": 32 if large else 4,  # of the ConvNet; the paper's code has 32
         "craft": 1000 if large else 150,

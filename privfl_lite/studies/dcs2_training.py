@@ -64,7 +64,6 @@ def _settings(profile: str) -> dict:
         return dict(zip(RATES, paper if large else here, strict=True))
 
     return {
-        "sources": {name: _load(name).source for name in RATES},
         "model": by_data(("lenet", "convnet", "lenet"), ("lenet", "lenet", "lenet")),
         "options": by_data(({}, {"width": 32}, {}), (quick, quick, {})),
         "clients": 10,

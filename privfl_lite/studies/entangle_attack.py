@@ -54,7 +54,7 @@ GRANTED, ALONE = "guard's upload", "mask estimated"
 def _settings(profile: str) -> dict:
     large = profile == "gpu"
     return {
-        "source": load("mnist").source,
+        "dataset": "mnist",
         "model": "lenet (sigmoid), untrained",
         "images": 64 if large else 16,
         "gs": 4800 if large else 400,

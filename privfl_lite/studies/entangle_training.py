@@ -58,7 +58,7 @@ SHARDS = ("FedAvg", "FedAvg, no guard", "β 0.7")  # also with two classes a cli
 def _settings(profile: str) -> dict:
     large = profile == "gpu"
     return {
-        "source": load("mnist").source,
+        "dataset": "mnist",
         "model": {"name": "lenet", "act": "relu", "init": 0.1},
         "clients": 10,
         "per_client": 380,

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from ..assets import cache
 from ..data import load
 from ..extractor import (
     LAYERS,
@@ -20,12 +21,11 @@ from ..extractor import (
     blank,
     load_extractor,
     squared_distance,
-    stored_at,
 )
 from ..federated import evaluate
 from ..metrics import wilson
 from ..runtime import device, generator, progress
-from ..stored import save
+from ..stored import own, save
 from .base import Study
 
 
@@ -35,7 +35,6 @@ def _settings(profile: str) -> dict:
     return {
         "profile": profile,
         "dataset": name,
-        "source": load(name).source,
         "public": f"training images from index {PUBLIC_FROM if small else 0} on",
         "seed": 0,
         "training": {"epochs": 5 if small else 200, "batch": 128, "rate": 0.2, "decay": 5e-4},
@@ -84,11 +83,13 @@ def train(
 def _train(settings: dict) -> dict:
     data, small, seed = load(settings["dataset"]), settings["profile"] == "cpu", settings["seed"]
     first = PUBLIC_FROM if small else 0
-    net, path = blank(settings["profile"], seed), stored_at(settings["profile"])
+    net = blank(settings["profile"], seed)
+    folder = (own() if small else cache()) / "weights"
+    path = folder / f"extractor-{settings['profile']}.safetensors"
     train(net, data.x_train[first:], data.y_train[first:], **settings["training"], seed=seed)
-    about = {key: str(settings[key]) for key in ("dataset", "source", "public", "seed")}
-    sha = save(net, path, {"study": "extractor", **about})
-    kept = load_extractor(profile=settings["profile"]).net  # rounded to 16 bits, as readers have it
+    about = {key: str(settings[key]) for key in ("dataset", "public", "seed")}
+    sha = save(net, path, {"study": "extractor", "source": data.source, **about})
+    kept = load_extractor(profile=settings["profile"], path=path).net  # in 16 bits, as stored
     accuracy, _ = evaluate(kept, data.x_test, data.y_test)
     right = round(accuracy * len(data.y_test))
     return {

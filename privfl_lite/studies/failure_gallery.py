@@ -59,7 +59,6 @@ BATCH = {"evaluations, batch of 4": 4, "restarts, batch of 2": 2, "one label in 
 def _settings(profile: str) -> dict:
     return {
         "dataset": "mnist",
-        "source": load("mnist").source,
         "split": "test",
         "model": "lenet",
         "images": 8 if profile == "cpu" else 64,

@@ -39,7 +39,6 @@ from torch import Tensor
 
 from .. import metrics
 from ..attacks import GGL, GRNN, GS, IDLG, LockMatching, Recursive, Unlock
-from ..data import load
 from ..runtime import PrivflError
 from .base import Study
 from .fedkl_targets import Target, opened, target, trained
@@ -92,7 +91,7 @@ AS_GS = {"distance": "cosine", "optimizer": "adam", "tv": GS.tv, "box": True}
 def _settings(profile: str) -> dict:
     large = profile == "gpu"
     return {
-        "source": load("mnist", size=32).source,
+        "dataset": "mnist",
         "model": "lenet (sigmoid)",
         "images": 16 if large else 8,  # a net
         "nets": [0, 1, 2],  # seeds: of the net, its images, keys and locks

@@ -60,7 +60,6 @@ def _settings(profile: str) -> dict:
     large = profile == "gpu"
     digits, photos = "mnist-full" if large else "mnist", "cifar10"
     return {
-        "sources": {"digits": load(digits, size=32).source, "photos": load(photos).source},
         "data": {"digits": digits, "photos": photos},
         "model": {"digits": "lenet (sigmoid)", "photos": "resnet20"},
         "clients": 3,

@@ -11,7 +11,6 @@ from .base import Study
 def _settings(profile: str) -> dict:
     return {
         "dataset": "mnist",
-        "source": load("mnist").source,
         "model": "lenet",
         "images": 32 if profile == "cpu" else 100,
         "seeds": [0, 1, 2],

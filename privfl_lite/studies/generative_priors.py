@@ -32,7 +32,6 @@ def _settings(profile: str) -> dict:
     small = profile == "cpu"
     return {
         "dataset": "mnist",
-        "source": load("mnist").source,
         "size": 32,
         "private": "test split, one image a class",
         "model": "lenet",

@@ -1,7 +1,7 @@
 """The generator behind GGL: trained on public digits, then both generative attacks on private ones.
 
 The first cell trains a variational autoencoder on training images from index 2,000 on and stores
-its decoder in ``book/weights``. The others attack images of the test split, which it never saw.
+its decoder among the results. The others attack images of the test split, which it never saw.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ..attacks.ggl import GGL
 from ..attacks.grnn import GRNN
 from ..data import load
 from ..runtime import generator, progress
-from ..stored import WEIGHTS, save
+from ..stored import own, save
 from ..wire import share
 from .base import Study
 
@@ -26,7 +26,6 @@ from .base import Study
 def _settings(profile: str) -> dict:
     return {
         "dataset": "mnist",
-        "source": load("mnist").source,
         "public": f"training images from index {PUBLIC_FROM} on",
         "private": "test split",
         "seed": 0,
@@ -109,10 +108,11 @@ def _jitter(x: Tensor) -> Tensor:
 
 
 def _train(settings: dict) -> dict:
-    seed, x = settings["seed"], load(settings["dataset"]).x_train[PUBLIC_FROM:]
+    data, seed = load(settings["dataset"]), settings["seed"]
+    x = data.x_train[PUBLIC_FROM:]
     net = train(x, **settings["training"], seed=seed)
-    path = WEIGHTS / "digits.safetensors"
-    about = {"study": "generator", "source": settings["source"], "public": settings["public"]}
+    path = own() / "weights" / "digits.safetensors"
+    about = {"study": "generator", "source": data.source, "public": settings["public"]}
     sha = save(net, path, {**about, "seed": str(seed)})
     return {"file": path.name, "bytes": path.stat().st_size, "sha256": sha, "images": len(x)}
 

@@ -54,7 +54,7 @@ def decoders(e: Tensor, m: Tensor, restarts: int, adam: bool = True) -> dict[str
 def _settings(profile: str) -> dict:
     large = profile == "gpu"
     return {
-        "sources": {name: load(name).source for name in ("mnist", "cifar10")},
+        "datasets": ["mnist", "cifar10"],
         "images": 10,
         "digits": {"size": 14, "k": [2, 4, 6], "rounds": [1, 2, 5], "restarts": 100},
         "loda": {

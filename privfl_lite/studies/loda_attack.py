@@ -54,7 +54,7 @@ def _settings(profile: str) -> dict:
     digits = "svhn" if large else "cifar10"
     return {
         "profile": profile,
-        "source": load("cifar10").source,
+        "dataset": "cifar10",
         "data": {"loda3": digits, "loda3-code": digits},  # all others: CIFAR-10
         "images": 64 if large else 32,
         "public": 64 if large else 8,  # to choose an attack's settings by

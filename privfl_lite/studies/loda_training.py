@@ -89,10 +89,9 @@ def arm(name: str) -> tuple[tuple[str, float] | None, str]:
 
 def _settings(profile: str) -> dict:
     large = profile == "gpu"
-    data = load("cifar10")
     return {
         "profile": profile,
-        "source": data.source,
+        "dataset": "cifar10",
         "train": PUBLIC_FROM if large else 500,
         "test": 10_000 if large else 2000,
         "unit": UNIT[profile],

@@ -179,7 +179,7 @@ def picture() -> tuple[Tensor, dict[str, Tensor]]:
 
 def _settings(profile: str) -> dict:
     return {
-        "sources": {name: load(name).source for name in ("mnist", "faces", "photos")},
+        "datasets": ["mnist", "faces", "photos"],
         "images": 40 if profile == "cpu" else 400,
         "psnr": 15.0,
         "seed": 0,
@@ -187,7 +187,7 @@ def _settings(profile: str) -> dict:
 
 
 def _cells(settings: dict) -> list[dict]:
-    sets = list(settings["sources"])
+    sets = settings["datasets"]
     return [
         *({"kind": "distortion", "data": d, "name": n} for d in sets for n in LEVELS),
         *({"kind": "guess", "data": d, "name": n} for d in sets for n in guesses(d, 1)[1]),

@@ -38,7 +38,7 @@ def _settings(profile: str) -> dict:
     steps = {"mnist": 600, "cifar10": 3000, "lfw" if large else "faces": 600}
     images = dict.fromkeys(steps, 24)
     return {
-        "sources": {name: load(name).source for name in steps},
+        "datasets": list(steps),
         "model": "lenet4 (sigmoid), untrained",
         "images": dict.fromkeys(images, 100) if large else images,
         "steps": dict.fromkeys(steps, 6000) if large else steps,
@@ -57,8 +57,8 @@ def _settings(profile: str) -> dict:
 
 
 def _cells(settings: dict) -> list[dict]:
-    cells = [{"part": "raw", "data": d} for d in settings["sources"]]
-    for d in settings["sources"]:
+    cells = [{"part": "raw", "data": d} for d in settings["datasets"]]
+    for d in settings["datasets"]:
         for reading in ("text", "over N"):
             for start in ("private image", "patterned"):
                 cells += [

@@ -36,7 +36,7 @@ def _settings(profile: str) -> dict:
     large = profile == "gpu"
     training = TRAINING.settings(profile)
     return training | {
-        "chosen": {name: list(CHOSEN[name]) for name in training["sources"]},
+        "chosen": {name: list(CHOSEN[name]) for name in training["datasets"]},
         "rate": 0.1,
         "delta_dp": 1e-5,
         "fade_model": "mlp (64 hidden units), trained on 1,000 digits",
@@ -51,7 +51,7 @@ def _settings(profile: str) -> dict:
 def _cells(settings: dict) -> list[dict]:
     cells = [
         {"part": "training", "data": d, "kind": kind, "seed": s}
-        for d in settings["sources"]
+        for d in settings["datasets"]
         for kind in KINDS
         for s in settings["seeds"]
     ]

@@ -46,7 +46,7 @@ def _settings(profile: str) -> dict:
         "how": "shards",
     }
     return {
-        "sources": {name: load(name).source for name in names},
+        "datasets": list(names),
         "model": "cloak",
         **(paper if large else small),
         "eta": {"mnist-full": 0.1, "cifar10": 0.1, names[2]: 0.05},
@@ -59,7 +59,7 @@ def _settings(profile: str) -> dict:
 
 def _cells(settings: dict) -> list[dict]:
     cells = []
-    for data in settings["sources"]:
+    for data in settings["datasets"]:
         cells += [{"data": data, "where": "no noise", "seed": s} for s in settings["seeds"]]
         for where, pairs in (
             ("server", [[s, c] for s in SIGMAS for c in CLIPS]),

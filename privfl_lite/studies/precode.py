@@ -72,7 +72,7 @@ def randomness(
 def _settings(profile: str) -> dict:
     large = profile == "gpu"
     return {
-        "sources": {name: load(name).source for name in ("mnist", "cifar10")},
+        "datasets": ["mnist", "cifar10"],
         "split": "test",
         "images": 32 if large else 6,
         "sizes": [16, 256],

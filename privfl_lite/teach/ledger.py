@@ -1,8 +1,9 @@
 """The ledger: what each paper says, where our own number is stored, and the verdict.
 
-``book/ledger.yml`` maps a paper to its entries, one for every table, figure and statement. Our
-side is never a typed number: it is a path into ``book/results`` such as ``table2.json#/cells/0``
-(the part after ``#`` is an RFC 6901 pointer), or the name of a test that checks a statement.
+``privfl_lite/results/ledger.yml`` maps a paper to its entries, one for every table, figure and
+statement. Our side is never a typed number: it is a path into that folder such as
+``table2.json#/cells/0`` (after ``#`` an RFC 6901 pointer), or the name of a test that checks a
+statement.
 """
 
 from __future__ import annotations
