@@ -177,11 +177,13 @@ GOOD = {
     "ours": ["r.json#/cells/0/a~1b"],
     "sizes": None,
     "verdict": "reproduced",
+    "strength": "same data and net",
     "why": None,
     "chapter": "book/p",
 }
-NOT_RUN = {"ours": None, "verdict": "not run", "why": "no data"}
-STATEMENT = {"id": "p/claim-1", "ours": None}
+NOT_RUN = {"ours": None, "verdict": "not run", "strength": "none", "why": "no data"}
+STATEMENT = {"id": "p/claim-1", "ours": None, "strength": "theory"}
+SMALL = {"verdict": "not tested at this size", "strength": "smaller", "sizes": "one image"}
 
 
 @pytest.fixture
@@ -194,8 +196,8 @@ def folders(tmp_path):
 
 @pytest.mark.parametrize(
     "change",
-    [{}, NOT_RUN, STATEMENT | {"tests": ["test_claim"]}, {"ours": ["r.json#/~0"]}],
-    ids=["results", "not run", "test of a statement", "zero is a value"],
+    [{}, NOT_RUN, STATEMENT | {"tests": ["test_claim"]}, {"ours": ["r.json#/~0"]}, SMALL],
+    ids=["results", "not run", "test of a statement", "zero is a value", "too small"],
 )
 def test_checker_accepts(change, folders):
     entry = GOOD | change
@@ -213,6 +215,14 @@ def test_checker_accepts(change, folders):
         ({"verdict": "fine"}, "verdict 'fine' is not one of"),
         (NOT_RUN | {"why": None}, "'why' must be text"),
         ({"verdict": "not run", "why": "later"}, "names evidence"),
+        ({"strength": "strong"}, "strength 'strong' is not one of"),
+        ({"strength": None}, "strength None is not one of"),
+        ({"strength": "none"}, "go together"),
+        (NOT_RUN | {"strength": "smaller"}, "go together"),
+        ({"strength": "theory"}, "no test is named"),
+        (STATEMENT | {"tests": ["test_claim"], "strength": "smaller"}, "needs stored results"),
+        ({"strength": "stand-in"}, "'sizes' does not say in what"),
+        (SMALL | {"strength": "same data and net"}, "not tested at this size, but"),
         ({"ours": 0.91}, "'ours' must be null or a list"),
         ({"ours": "r.json#/cells"}, "'ours' must be null or a list"),
         ({"ours": []}, "'ours' must be null or a list"),
@@ -262,7 +272,7 @@ def test_checker_compares_with_inventory(folders):
 
 
 def test_checker_lets_a_test_settle_the_table_of_epsilons(folders):
-    entry = GOOD | {"id": "modelcloak/table-3", "ours": None, "tests": ["test_claim"]}
+    entry = GOOD | STATEMENT | {"id": "modelcloak/table-3", "tests": ["test_claim"]}
     assert ledger.problems([entry], [entry["id"]], *folders) == []
 
 
@@ -279,5 +289,5 @@ def test_resolve_follows_rfc_6901(folders):
 
 def test_table_shows_our_values_and_escapes(folders):
     row = ledger.table([GOOD | {"what": "a | b*"}], "p", folders[0]).splitlines()[2]
-    assert row == r"| `p/table-1` | a \| b\* | 0.9 | 0.91 | reproduced |"
+    assert row == r"| `p/table-1` | a \| b\* | 0.9 | 0.91 | reproduced (same data and net) |"
     assert "not run: no data" in ledger.table([GOOD | NOT_RUN])

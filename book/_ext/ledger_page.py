@@ -1,11 +1,13 @@
 """Two directives that show the ledger at build time, so that the page is never stale.
 
-``{ledger} modelcloak`` is the table of one paper, ``{ledger-summary}`` counts verdicts by paper.
+``{ledger} modelcloak`` is the table of one paper, ``{ledger-summary}`` counts verdicts and
+strengths by paper.
 Our values are read from the stored results by the ledger's own code (privfl_lite/teach/ledger.py).
 """
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable
 from importlib import util
@@ -36,9 +38,17 @@ PAPERS = {
 SHOWN = 60  # characters of one of our values; longer ones (lists, cells) are shown by their path
 
 
-def badge(verdict: str, text: str) -> nodes.inline:
-    """A small colored word; the verdict's class carries the color (book.css)."""
-    return nodes.inline("", text, classes=["verdict", "verdict-" + verdict.replace(" ", "-")])
+def badge(kind: str, value: str, text: str) -> nodes.inline:
+    """A small word in a frame, of kind "verdict" or "strength"; book.css colors it by its value."""
+    return nodes.inline("", text, classes=[kind, f"{kind}-{value.replace(' ', '-')}"])
+
+
+def path_of(path: str) -> nodes.literal:
+    """A path or a test's name as code, which may break after a slash, a hash or an underscore."""
+    code = nodes.literal(classes=["ledger-path"])
+    for part in re.split(r"(?<=[/#_])", path):
+        code += [nodes.inline("", part), nodes.raw("", "<wbr>", format="html")]
+    return code
 
 
 def paragraph(value: object, *classes: str) -> nodes.paragraph:
@@ -65,9 +75,9 @@ def ours(entry: Entry) -> list[nodes.Node]:
         value = ledger.resolve(path, RESULTS)
         shown = f"{value:.4g}" if isinstance(value, float) else str(value)
         lead = [nodes.strong("", shown), nodes.Text(" ")] if len(shown) <= SHOWN else []
-        lines.append(nodes.paragraph("", "", *lead, nodes.literal("", path)))
+        lines.append(nodes.paragraph("", "", *lead, path_of(path)))
     for name in entry.get("tests") or []:
-        lines.append(nodes.paragraph("", "", nodes.Text("test "), nodes.literal("", name)))
+        lines.append(nodes.paragraph("", "", nodes.Text("test "), path_of(name)))
     if entry.get("sizes"):
         lines.append(paragraph(entry["sizes"], "ledger-sizes"))
     return lines or [paragraph("–", "ledger-none")]
@@ -97,7 +107,9 @@ class LedgerTable(Directive):
         return [build_table(head, map(self.row, found), [20, 28, 20, 32], "ledger")]
 
     def row(self, entry: Entry) -> list[list[nodes.Node]]:
-        verdict = [nodes.paragraph("", "", badge(entry["verdict"], entry["verdict"]))]
+        shown = ["verdict"] + ["strength"] * (entry["strength"] != "none")
+        badges = [n for f in shown for n in (badge(f, entry[f], entry[f]), nodes.Text(" "))]
+        verdict = [nodes.paragraph("", "", *badges)]
         if entry.get("why"):
             verdict.append(paragraph(entry["why"]))
         item = [self.name_of(entry), paragraph(entry["what"])]
@@ -125,22 +137,27 @@ class LedgerTable(Directive):
 
 
 class LedgerSummary(Directive):
-    """``{ledger-summary}``: how many entries of each paper have which verdict."""
+    """``{ledger-summary}``: how many entries of each paper have which verdict and strength."""
 
     def run(self) -> list[nodes.Node]:
-        count = Counter((e["id"].partition("/")[0], e["verdict"]) for e in self.entries())
-        papers = dict.fromkeys(paper for paper, _ in count)
-        rows = [
-            [[paragraph(PAPERS[paper])], self.badges({v: count[paper, v] for v in ledger.VERDICTS})]
-            for paper in papers
-        ]
-        return [build_table(["Paper", "Verdicts"], rows, [30, 70], "ledger-summary")]
+        entries = self.entries()
+        of = {p: [e for e in entries if e["id"].startswith(f"{p}/")] for p in PAPERS}
+        rows = [[[paragraph(PAPERS[p])], *counts(found)] for p, found in of.items()]
+        rows.append([[paragraph("All five")], *counts(entries)])
+        head = ["Paper", "Verdicts", "Found on"]
+        return [build_table(head, rows, [20, 40, 40], "ledger-summary")]
 
-    def badges(self, count: dict[str, int]) -> list[nodes.Node]:
+
+def counts(entries: list[Entry]) -> list[list[nodes.Node]]:
+    """Two cells: badges with the number of entries of each verdict, and of each strength."""
+    cells = []
+    for kind, values in (("verdict", ledger.VERDICTS), ("strength", ledger.STRENGTHS)):
+        count = Counter(entry[kind] for entry in entries)
         line = nodes.paragraph()
-        for verdict in (v for v, n in count.items() if n):
-            line += [badge(verdict, f"{count[verdict]} {verdict}"), nodes.Text(" ")]
-        return [line]
+        for value in (v for v in values if count[v] and v != "none"):
+            line += [badge(kind, value, f"{count[value]} {value}"), nodes.Text(" ")]
+        cells.append([line])
+    return cells
 
 
 def setup(app: Sphinx) -> dict[str, bool]:

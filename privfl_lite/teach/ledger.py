@@ -3,7 +3,7 @@
 ``privfl_lite/results/ledger.yml`` maps a paper to its entries, one for every table, figure and
 statement. Our side is never a typed number: it is a path into that folder such as
 ``table2.json#/cells/0`` (after ``#`` an RFC 6901 pointer), or the name of a test that checks a
-statement.
+statement. The verdict says what we found; the strength says what it was found on.
 """
 
 from __future__ import annotations
@@ -19,8 +19,17 @@ import yaml
 
 Entry = dict[str, Any]
 Folder = str | Path
-VERDICTS = ("reproduced", "same direction", "differs", "refuted", "not run")
-FIELDS = ("id", "what", "paper", "ours", "sizes", "verdict", "why", "chapter")  # and maybe tests
+VERDICTS = (
+    "reproduced",
+    "same direction",
+    "differs",
+    "refuted",
+    "not tested at this size",
+    "not run",
+)
+STRENGTHS = ("same data and net", "smaller", "stand-in", "theory", "none")
+# An entry may also have the field tests.
+FIELDS = ("id", "what", "paper", "ours", "sizes", "verdict", "strength", "why", "chapter")
 MEASURED = ("table", "figure")  # these need stored results; a statement may be settled by a test
 COMPUTED = ("modelcloak/table-3",)  # a table of closed-form values, which a test computes
 
@@ -78,6 +87,8 @@ def _form(entry: Entry) -> Iterable[str]:
     yield from (f"unknown field {f!r}" for f in entry if f not in (*FIELDS, "tests"))
     if entry.get("verdict") not in VERDICTS:
         yield f"verdict {entry.get('verdict')!r} is not one of {', '.join(VERDICTS)}"
+    if entry.get("strength") not in STRENGTHS:
+        yield f"strength {entry.get('strength')!r} is not one of {', '.join(STRENGTHS)}"
     for f in ("what", "paper", "chapter", *["why"] * (entry.get("verdict") == "not run")):
         if not (isinstance(entry.get(f), str) and entry[f].strip()):
             yield f"{f!r} must be text, and not empty"
@@ -102,6 +113,23 @@ def _evidence(entry: Entry, results_folder: Folder, tests: Collection[str]) -> I
         yield "says 'not run', but names evidence"
     if entry.get("verdict") != "not run" and not (ours or (named and tests_do)):
         yield f"verdict {entry.get('verdict')!r} without evidence in 'ours'"
+    yield from _strength(entry, bool(ours), bool(named))
+
+
+def _strength(entry: Entry, measured: bool, tested: bool) -> Iterable[str]:
+    """A strength that the entry's evidence does not have."""
+    strength = entry.get("strength")
+    if (strength == "none") != (entry.get("verdict") == "not run"):
+        yield "strength 'none' and verdict 'not run' go together"
+    if strength == "theory" and not tested:
+        yield "strength 'theory', but no test is named"
+    if strength in STRENGTHS[:3] and not measured:
+        yield f"strength {strength!r} needs stored results in 'ours'"
+    cut = strength in ("smaller", "stand-in")
+    if cut and not entry.get("sizes"):
+        yield f"strength {strength!r}, but 'sizes' does not say in what"
+    if entry.get("verdict") == "not tested at this size" and not cut:
+        yield f"not tested at this size, but of strength {strength!r}"
 
 
 def table(entries: Iterable[Entry], paper: str | None = None, results: Folder | None = None) -> str:
@@ -113,7 +141,7 @@ def table(entries: Iterable[Entry], paper: str | None = None, results: Folder | 
             values = [resolve(path, results) for path in ours]
             ours = [f"{v:.4g}" if isinstance(v, float) else str(v) for v in values]
         ours = ", ".join([*ours, *(f"test {name}" for name in e.get("tests") or [])]) or "–"
-        why = f": {e['why']}" if e["verdict"] == "not run" else ""
+        why = f": {e['why']}" if e["verdict"] == "not run" else f" ({e['strength']})"
         cells = (" ".join(c.split()) for c in (e["what"], e["paper"], ours, e["verdict"] + why))
         safe = (re.sub(r"([\\|*_<>$`\[\]#])", r"\\\1", cell) for cell in cells)
         rows.append(f"| `{e['id']}` | {' | '.join(safe)} |")
