@@ -169,6 +169,17 @@ TINY = """() => [...document.querySelectorAll('article img')]
   .map(e => `${e.naturalWidth} px wide, shown at ${e.clientWidth}: ${e.alt.slice(0, 60)}`)"""
 
 
+# Cells of the ledger whose text runs over their edge, into the next column.
+RUNS_OVER = """() => [...document.querySelectorAll('table.ledger :is(td, th), .ledger-summary td')]
+  .filter(cell => {
+    const box = cell.getBoundingClientRect(), text = document.createRange();
+    text.selectNodeContents(cell);
+    return cell.checkVisibility() && [...text.getClientRects()]
+      .some(r => r.left < box.left - 1 || r.right > box.right + 1);
+  })
+  .map(cell => cell.textContent.trim().slice(0, 60))"""
+
+
 # --- widgets ---
 
 # What a panel shows, without its controls: visible pictures and visible text.
@@ -352,6 +363,17 @@ def test_figures_are_large_enough_on_a_phone(visit: Visit):
     tiny = visit.page.evaluate(TINY)
     visit.page.set_viewport_size({"width": LAPTOP, "height": 900})
     assert not tiny, "draw narrower figures (figsize):\n" + "\n".join(tiny)
+
+
+@pytest.mark.parametrize("width", [PHONE, 390, 768, 1024, LAPTOP])
+def test_ledger_text_stays_in_its_cell(chromium, address: str, width: int):
+    visit = Visit(chromium, f"{address}/book/ledger.html", width)
+    over = visit.page.evaluate(RUNS_OVER)
+    visit.page.add_style_tag(content="table.ledger td * { white-space: nowrap !important; }")
+    unbroken = visit.page.evaluate(RUNS_OVER)
+    visit.close()
+    assert not over, "\n".join(over)
+    assert unbroken, "text that cannot break went unnoticed"
 
 
 def test_theme_button_makes_the_page_dark(chromium, address: str):

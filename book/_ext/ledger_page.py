@@ -44,9 +44,9 @@ def badge(kind: str, value: str, text: str) -> nodes.inline:
 
 
 def path_of(path: str) -> nodes.literal:
-    """A path or a test's name as code, which may break after a slash, a hash or an underscore."""
-    code = nodes.literal(classes=["ledger-path"])
-    for part in re.split(r"(?<=[/#_])", path):
+    """A path or a test's name as code, which may break at #, slashes and underscores."""
+    code = nodes.literal()
+    for part in re.split(r"(?=#)|(?<=[/_])", path):
         code += [nodes.inline("", part), nodes.raw("", "<wbr>", format="html")]
     return code
 
@@ -104,7 +104,7 @@ class LedgerTable(Directive):
         if not found:
             raise self.error(f"the ledger has no entry for {paper!r}")
         head = ["Item", "The paper says", "Ours", "Verdict"]
-        return [build_table(head, map(self.row, found), [20, 28, 20, 32], "ledger")]
+        return [build_table(head, map(self.row, found), [18, 25, 26, 31], "ledger")]
 
     def row(self, entry: Entry) -> list[list[nodes.Node]]:
         shown = ["verdict"] + ["strength"] * (entry["strength"] != "none")
