@@ -10,6 +10,7 @@ import copy
 import math
 from itertools import pairwise
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -94,7 +95,8 @@ def test_lem_layer_gradient(seed: int):
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_prop_linear_layer_leaks(seed: int):
-    """DCS², below Eq. 3: x = ∇W_i / ∇b_i for every row with ∂ℓ/∂u_i ≠ 0. Fails where all are 0."""
+    """DCS², below Eq. 3: x = ∇W_i / ∇b_i for every row with ∂ℓ/∂u_i ≠ 0. Where all are 0, every
+    input with a zero error signal has the same gradient, and an input without one has another."""
     gen = rng(seed)
     inp, hidden, m = between(2, 20, gen), between(3, 20, gen), between(2, 10, gen)
     x, y = normal(1, inp, gen=gen), torch.tensor([seed % m])
@@ -114,6 +116,9 @@ def test_prop_linear_layer_leaks(seed: int):
     assert not g["0.weight"].any() and not g["0.bias"].any()  # nothing of x is left
     other = gradients(dead, x + normal(1, inp, gen=gen), y)
     assert all(torch.equal(g[n], other[n]) for n in g)
+    row = dead[0].weight[:1].detach()
+    on = 2e3 * row / row.square().sum()  # this input switches unit 0 on again
+    assert gradients(dead, on, y)["0.bias"].any()
 
 
 def test_prop_linear_layer_leaks_on_a_32_bit_wire():
@@ -709,7 +714,14 @@ WRONG = [
     ("read_off", lambda gW, gb: gW.sum(1) / gb.sum(), "shape"),
     ("label_counts", lambda g, p, B: (B * (g - p)).round(), "sign"),
     ("label_counts", lambda g, p, B: p - g, "shares"),
-    ("label_counts", lambda g, p, B: B * (p - g) + 1e-6, "whole"),
+    ("label_counts", lambda g, p, B: B * (p - g), "round it"),
+    ("label_counts", lambda g, p, B: (B * (p - g)).long(), "round it"),
+    ("label_counts", lambda g, p, B: (B * (p - g)).double().int(), "round it"),
+    ("label_counts", lambda g, p, B: (B * (p.numpy() - g.numpy())).astype(int), "round it"),
+    ("label_counts", lambda g, p, B: [int(v) for v in B * (p - g)], "round it"),
+    ("label_counts", lambda g, p, B: (B * (p - g)).ceil(), "round it"),
+    ("label_counts", lambda g, p, B: (B * p).round(), "not the counts"),
+    ("label_counts", lambda g, p, B: "many", "not a str"),
     ("label_counts", lambda g, p, B: (-B * g).round().clamp(min=0), "missing"),
     ("conv_gradient", one_position, "every position"),
     ("conv_gradient", lambda x, d, k: right_conv_gradient(x, d, k).flip(2, 3), "turned"),
@@ -728,6 +740,21 @@ def test_check_accepts_the_right_answer(name: str, expect):
     check = getattr(checks_leak, f"check_{name}")
     expect(check, CHECKS[name], "Right")
     expect(check, lambda *_: ..., "replace the dots")
+
+
+COUNTS = {  # other types of the right counts
+    "whole floats": lambda g, p, B: (B * (p - g)).round(),
+    "small integers": lambda g, p, B: (B * (p - g)).round().to(torch.int8),
+    "array": lambda g, p, B: (B * (p.numpy() - g.numpy())).round(),
+    "array of integers": lambda g, p, B: np.rint(B * (p - g).numpy()).astype(int),
+    "list": lambda g, p, B: [round(v) for v in (B * (p - g)).tolist()],
+    "tuple": lambda g, p, B: tuple((B * (p - g)).round().int().tolist()),
+}
+
+
+@pytest.mark.parametrize("kind", COUNTS)
+def test_label_counts_may_be_of_any_type(kind: str, expect):
+    expect(checks_leak.check_label_counts, COUNTS[kind], "Right")
 
 
 @pytest.mark.parametrize(("name", "answer", "word"), WRONG, ids=[f"{w[0]}: {w[2]}" for w in WRONG])

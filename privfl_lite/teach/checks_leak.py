@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import count, islice
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.func import grad
@@ -47,29 +49,48 @@ def check_read_off(read_off: Callable[[Tensor, Tensor], Tensor]) -> None:
         )
 
 
+def _dusty_batches() -> Iterator[tuple[Tensor, Tensor, int, Tensor]]:
+    """(∇b, p̄, B, counts) of batches in which B(p̄ − ∇b) falls just short of a whole number."""
+    for trial in count():
+        rng = generator(trial)
+        B, m = 5 + 3 * (trial % 8), 4 + trial % 5
+        y = torch.randint(m, (B,), generator=rng)
+        z = torch.randn(B, m, generator=rng, dtype=torch.float32)
+        p, right = z.softmax(1).mean(0), torch.bincount(y, minlength=m)
+        g = grad(lambda b, z=z, y=y: cross_entropy(z + b, y))(torch.zeros_like(p))
+        cut = [(B * (p.to(kind) - g.to(kind))).long() for kind in (torch.float32, torch.float64)]
+        if not any(torch.equal(c, right) for c in cut):  # in 32 and in 64 bits
+            yield g, p, B, right
+
+
+def _as_tensor(answer: object) -> object:
+    """A list, tuple or array of numbers as a tensor; anything else as it is."""
+    return torch.as_tensor(answer) if isinstance(answer, list | tuple | np.ndarray) else answer
+
+
 @exercise("Exact whenever the mean prediction is known.")
 def check_label_counts(label_counts: Callable[[Tensor, Tensor, int], Tensor]) -> None:
     """``label_counts(g_bias, p_mean, B)`` -> how often each class is in the batch (classes,)."""
-    for trial in range(TRIALS):
-        rng = generator(trial)
-        B, m = 5 + 3 * trial, 4 + trial
-        y = torch.randint(m, (B,), generator=rng)
-        p = torch.randn(B, m, generator=rng).softmax(1).mean(0)
-        count = torch.bincount(y, minlength=m)
-        answer = label_counts(p - count / B, p.clone(), B)
-        found = tensor(answer, (m,), "the answer")
-        if _near(found, count.double()):
-            if answer.is_floating_point() and not torch.equal(found, count.double()):
-                raise Wrong("almost: counts are whole numbers; round away the floating-point dust")
+    for g, p, B, right in islice(_dusty_batches(), TRIALS):
+        answer = _as_tensor(label_counts(g.clone(), p.clone(), B))
+        found, truth = tensor(answer, right.shape, "the answer"), right.double()
+        if torch.equal(found, truth):
             continue
-        if _near(found, -count.double()) or _near(found, -count.double() / B):
+        if _near(found, -truth) or _near(found, -truth / B):
             raise Wrong(
                 "the sign is turned round: ∇b = p̄ − counts / B, so the counts come with −∇b"
             )
-        if _near(found * B, count.double()):
+        if _near(found * B, truth):
             raise Wrong("these are shares of the batch, not counts; what turns a mean into a sum?")
-        if _near(found, (-B * (p - count / B)).double().round().clamp(min=0)):
+        if _near(found, (-B * g).double().round().clamp(min=0)):
             raise Wrong("the mean prediction p̄ is missing: ∇b = p̄ − counts / B")
+        raw = [B * (p.to(kind) - g.to(kind)) for kind in (torch.float32, torch.float64)]
+        cut = [f(r).double() for r in raw for f in (torch.trunc, torch.floor, torch.ceil)]
+        if _near(found, truth) or any(torch.equal(found, c) for c in cut):
+            raise Wrong(
+                "almost: counts are whole numbers, but B(p̄ − ∇b) carries floating-point dust, "
+                "such as 2.9999998; round it (.long() and int() alone would make it 2)"
+            )
         raise Wrong("these are not the counts; solve ∇b = p̄ − counts / B for them")
 
 
