@@ -15,10 +15,11 @@ export OMP_NUM_THREADS = 1
 export MKL_NUM_THREADS = 1
 
 FAST   := not notebook and not browser and not book
-NBVAL  := --nbval-lax --nbval-current-env --nbval-sanitize-with tests/nbval_sanitize.cfg \
+WHEEL  := _build/wheel
+NBVAL  := --nbval-lax --nbval-kernel-name wheel --nbval-sanitize-with tests/nbval_sanitize.cfg \
           --nbval-cell-timeout 300
 
-.PHONY: help book test test-fast lint lab bench clean distclean setup browser vendor
+.PHONY: help book test test-fast test-data wheel lint lab bench clean distclean setup browser vendor
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -38,12 +39,18 @@ book: $(STAMP) vendor ## build the book strictly into _build/html and print the 
 	@$(PY) -c "import pathlib; print('Open', pathlib.Path('$(HTML)/index.html').resolve().as_uri())"
 
 # Lint and tests all run, whatever fails first; pytest's summary is the last line.
-test: $(STAMP) vendor browser ## run everything: lint, tests, notebooks, strict book, links, browser
+test: $(STAMP) vendor browser wheel ## run everything: lint, tests, notebooks, strict book, links, browser
 	@status=0; \
 	$(PY) -m ruff check . || status=1; \
 	$(PY) -m ruff format --check . || status=1; \
-	$(PY) -m pytest tests book $(NBVAL) -n $(JOBS) --dist loadfile -q -rs || status=1; \
+	JUPYTER_PATH=$(WHEEL) $(PY) -m pytest tests $(WHEEL)/notebooks $(NBVAL) \
+	  -n $(JOBS) --dist loadfile -q -rs || status=1; \
 	exit $$status
+
+test-data: $(STAMP) ## fetch CIFAR-10, all of MNIST and LPIPS weights, and run everything with them
+	@for asset in cifar10 mnist lpips; do $(VENV)/bin/privfl fetch $$asset || exit 1; done
+	@PRIVFL_TEST_DATA="$$($(PY) -c 'from privfl_lite import assets; print(assets.cache())')" \
+	  $(MAKE) test
 
 test-fast: $(STAMP) ## run lint and unit tests only (no notebooks, book build or browser)
 	@status=0; \
@@ -67,6 +74,10 @@ clean: ## remove everything that was built (keeps .venv and the data cache)
 
 distclean: clean ## remove .venv and book/_vendor as well
 	rm -rf $(VENV) *.egg-info book/_vendor
+
+# The package as a wheel, installed, and each notebook alone in a folder: notebooks are run there.
+wheel: $(STAMP)
+	@$(PY) scripts/wheel.py
 
 # Browser tests use any Chromium; as root on Debian we try to install one. Never fails.
 browser: $(STAMP)

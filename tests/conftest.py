@@ -1,32 +1,21 @@
-"""Shared by all tests: an empty cache, one thread, no download, fixed seeds, and the markers.
+"""Shared by all tests: cut off from the machine (hermetic.py), fixed seeds, and the markers.
 
-Tests never see the cache of the machine they run on, nor results that somebody made there: both
-folders are new and empty. What truly needs a data set or weights that do not come with a package
-asks the fixture ``asset`` for it, and is skipped with a sentence; ``make test-data`` fetches all
-of them and says so with ``PRIVFL_TEST_DATA``, which is the cache folder to use instead.
+What truly needs a data set or weights that come with no package asks the fixture ``asset`` for
+them, and is skipped with a sentence; where others of the same shapes will do, ``stand_ins``.
 """
 
 from __future__ import annotations
 
-import os
-import tempfile
+from collections.abc import Callable, Iterator
 
-if "PYTEST_XDIST_WORKER" not in os.environ:  # workers and kernels inherit the folders
-    _folder = tempfile.TemporaryDirectory(prefix="privfl-tests-")
-    os.environ["PRIVFL_CACHE"] = os.environ.get("PRIVFL_TEST_DATA") or f"{_folder.name}/cache"
-    os.environ["PRIVFL_RESULTS"] = f"{_folder.name}/results"
-os.environ.setdefault("PRIVFL_OFFLINE", "1")  # notebooks inherit it: no test may download
-os.environ.setdefault("PRIVFL_PROGRESS", "0")  # they too: on a slow machine a bar may show up
-os.environ.setdefault("OMP_NUM_THREADS", "1")
-os.environ.setdefault("MKL_NUM_THREADS", "1")
-
-from collections.abc import Callable
-
+import hermetic  # noqa: F401  (first)
 import pytest
 import torch
 from browser import open_browser
+from stand_ins import TEST, TRAIN, cifar10, lpips
 
 import privfl_lite as pf
+from privfl_lite import downloads
 
 torch.set_num_threads(1)
 
@@ -59,6 +48,31 @@ def asset() -> Callable[[str], None]:
                 pytest.skip(f"needs {name}, which does not come with a package: make test-data")
 
     return need
+
+
+@pytest.fixture(scope="module")
+def stand_ins(tmp_path_factory: pytest.TempPathFactory) -> Iterator[bool]:
+    """CIFAR-10 and LPIPS weights, or, where they are not at hand, others of the same shapes.
+
+    True if they are the real ones. The others are gone when the module is done.
+    """
+    if {pf.assets.status()[name] for name in ("cifar10", "lpips")} == {"ready"}:
+        yield True
+        return
+
+    def forget() -> None:
+        pf.data._load.cache_clear()
+        pf.metrics._lpips_net.cache_clear()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PRIVFL_CACHE", str(tmp_path_factory.mktemp("stand-ins")))
+        _, *rest = downloads.REMOTE["cifar10"]
+        patch.setitem(downloads.REMOTE, "cifar10", ((TRAIN, TEST), *rest))
+        forget()
+        pf.assets.fetch("cifar10", cifar10)
+        pf.assets.fetch("lpips", lpips)
+        yield False
+    forget()
 
 
 @pytest.fixture

@@ -124,10 +124,18 @@ def distort_to(name: str, x: Tensor, target: float) -> Tensor:
     return at_psnr(found, x, target)
 
 
+GUESSES = (
+    *("black", "gray", "uniform noise", "mean image", "another image"),
+    *("class mean", "same class"),  # these need the label
+)
+PORTRAITS = ("digit", "face", "photo")
+FOUR = "another digit"
+
+
 def guesses(dataset: str, n: int, seed: int = 0) -> tuple[Tensor, dict[str, Tensor]]:
     """n private images (test split), and what an attacker without any upload may hand in for them.
 
-    The attacker knows the training split. "same class" and "class mean" need the label besides.
+    The attacker knows the training split; in the order of ``GUESSES``.
     """
     data = load(dataset)
     x, y = data.sample(n, seed=seed, split="test")
@@ -137,15 +145,10 @@ def guesses(dataset: str, n: int, seed: int = 0) -> tuple[Tensor, dict[str, Tens
     pools = [(data.y_train == c).nonzero().flatten() for c in y]
     same = [int(pool[torch.randint(len(pool), (), generator=rng)]) for pool in pools]
     other = torch.randint(len(data.y_train), (n,), generator=rng)
-    return x, {
-        "black": torch.zeros_like(x),
-        "gray": torch.full_like(x, 0.5),
-        "uniform noise": torch.rand(x.shape, generator=rng),
-        "mean image": mean.expand_as(x),
-        "another image": data.x_train[other],
-        "class mean": means[y],
-        "same class": data.x_train[same],
-    }
+    noise = torch.rand(x.shape, generator=rng)
+    blind = (torch.zeros_like(x), torch.full_like(x, 0.5), noise, mean.expand_as(x))
+    found = (*blind, data.x_train[other], means[y], data.x_train[same])
+    return x, dict(zip(GUESSES, found, strict=True))
 
 
 def lpips_normalized(x_hat: Tensor, x: Tensor, net: str) -> Tensor:
@@ -158,11 +161,10 @@ def lpips_normalized(x_hat: Tensor, x: Tensor, net: str) -> Tensor:
 def portraits() -> dict[str, Tensor]:
     """The three images (1, C, H, W) of the chapter's panel: a digit, a face, a photograph."""
     digits, faces = load("mnist"), load("faces")
-    return {
-        "digit": digits.x_test[digits.y_test == 3][:1],
-        "face": faces.x_test[faces.y_test == 0][12:13],
-        "photo": load("photos", 64).x_train[34:35],  # the astronaut's name tag
-    }
+    digit = digits.x_test[digits.y_test == 3][:1]
+    face = faces.x_test[faces.y_test == 0][12:13]
+    photo = load("photos", 64).x_train[34:35]  # the astronaut's name tag
+    return dict(zip(PORTRAITS, (digit, face, photo), strict=True))
 
 
 def picture() -> tuple[Tensor, dict[str, Tensor]]:
@@ -174,7 +176,7 @@ def picture() -> tuple[Tensor, dict[str, Tensor]]:
     nine, four = digits.x_test[749:750], digits.x_train[2162:2163]
     target = metrics.psnr(four, nine).item()
     distorted = {name: distort_to(name, nine, target) for name in DISTORTIONS}
-    return nine, {**distorted, "another digit": four}
+    return nine, {**distorted, FOUR: four}
 
 
 def _settings(profile: str) -> dict:
@@ -190,9 +192,9 @@ def _cells(settings: dict) -> list[dict]:
     sets = settings["datasets"]
     return [
         *({"kind": "distortion", "data": d, "name": n} for d in sets for n in LEVELS),
-        *({"kind": "guess", "data": d, "name": n} for d in sets for n in guesses(d, 1)[1]),
-        *({"kind": "panel", "data": d, "name": n} for d in portraits() for n in LEVELS),
-        *({"kind": "picture", "data": "mnist", "name": n} for n in picture()[1]),
+        *({"kind": "guess", "data": d, "name": n} for d in sets for n in GUESSES),
+        *({"kind": "panel", "data": d, "name": n} for d in PORTRAITS for n in LEVELS),
+        *({"kind": "picture", "data": "mnist", "name": n} for n in (*DISTORTIONS, FOUR)),
     ]
 
 
