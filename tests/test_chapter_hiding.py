@@ -315,8 +315,10 @@ def test_what_the_chapter_says_about_lodas_tables(study):
 
 
 def test_what_the_chapter_says_about_ats(study):
+    found = [v for cell in part(study, part="ats") for v in cell["recursion"]["transformed"]]
+    assert len(found) == 72 and min(found) > 96
+    assert [round(c["trained_to"], 2) for c in part(study, part="ats", steps=500)] == [0.86] * 3
     for cell in part(study, part="ats"):
-        assert np.median(cell["recursion"]["transformed"]) > 80
         if cell["defense"] == "none":
             assert cell["GS"]["transformed"] == cell["GS"]["private"]
             continue

@@ -141,6 +141,24 @@ def test_prop_gaussian_rounds() -> None:
     assert analytic_gaussian_epsilon(1.0) <= prv <= analytic_gaussian_epsilon(1.0) + 0.02
     same_noise = exact(1.0, 1.0)  # noise that is repeated adds nothing: independence is needed
     assert exact(1.0 / 2**0.5, 1.0) > same_noise + 0.1
+    # Two counts, of record a and of record b: each has sensitivity 1, but no pair of neighbors
+    # moves both, so the true δ is that of one release and the stated one is not the smallest.
+    sets = [np.array([a, b], float) for a in (0, 1) for b in (0, 1)]  # who is in the data
+    moves = [np.abs(u - v) for u in sets for v in sets if np.abs(u - v).sum() == 1]
+    assert np.max(moves, 0).tolist() == [1, 1]
+    farthest = max(np.linalg.norm(move) for move in moves)
+    assert exact(1 / farthest, 1.0) == exact(1.0, 1.0) < exact(2**-0.5, 1.0)
+
+
+@pytest.mark.parametrize("rounds", [100, 60])
+def test_table_iii_for_a_fixed_number_of_clients(rounds: int) -> None:
+    """One client replaced: about 2 times Table III's ε with noise 2σC, about 5 times with σC."""
+    for sigma in (6, 5, 4, 3, 2, 1):
+        table = privacy.epsilon(sigma, 0.1, rounds)
+        matched = privacy.epsilon(sigma, 0.1, rounds, sampling="fixed") / table
+        as_is = privacy.epsilon(sigma / 2, 0.1, rounds, sampling="fixed") / table
+        assert 1.6 < matched < 2.2
+        assert 4.6 < as_is < 5.5 if sigma > 1 else 8 < as_is < 11
 
 
 @pytest.mark.filterwarnings("ignore:Optimal order")
