@@ -35,7 +35,7 @@ class LabelOracle:
     def __init__(self, model: nn.Module, batch: int = 1000):
         net, self.shape = copy.deepcopy(model).eval(), getattr(model, "shape", None)
         self.total, self._count = 0, torch.zeros(0, dtype=torch.long)
-        self._ask = lambda x: torch.cat([net(part).argmax(1) for part in x.split(batch)])
+        self._ask = lambda x: _logits(net, x, batch).argmax(1)
 
     @torch.no_grad()
     def __call__(self, x: Tensor, who: Tensor | None = None) -> Tensor:
@@ -77,7 +77,7 @@ def gap_scores(oracle: LabelOracle, x: Tensor, y: Tensor) -> Tensor:
     Its AUC is exactly 1/2 + (accuracy on members − accuracy on nonmembers) / 2.
     """
     x, y = _candidates(x, y, oracle.shape)
-    return (oracle(x, torch.arange(len(x))) == y).to(x)
+    return (oracle(x, torch.arange(len(x), device=x.device)) == y).to(x)
 
 
 def loss_scores(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
@@ -99,7 +99,7 @@ def likelihood_scores(
     phi, y = _phi(model, x, y)
     if reference is None:
         return phi
-    known, labels = _phi(model, *reference)
+    known, labels = (t.to(phi.device) for t in _phi(model, *reference))
     for label in y.unique():
         mates = known[labels == label] if (labels == label).sum() >= 8 else known
         spread = mates.std(correction=0).clamp_min(1e-12)
@@ -140,7 +140,7 @@ def boundary_scores(
     pool = torch.rand(NOISE, *x.shape[1:], generator=generator(seed, 0)).to(x)
     if starts is not None:
         pool = torch.cat([_candidates(starts, None, x.shape[1:])[0].to(x), pool])
-    right = oracle(x, torch.arange(len(x))) == y
+    right = oracle(x, torch.arange(len(x), device=x.device)) == y
     gap = torch.cdist(x.flatten(1), pool.flatten(1), compute_mode="donot_use_mm_for_euclid_dist")
     gap = gap.masked_fill(oracle(pool) == y[:, None], torch.inf)
     failed = right & gap.amin(1).isinf()
@@ -197,7 +197,8 @@ def _directions(count: int, x: Tensor, subspace: str, rng: torch.Generator) -> T
 def _estimate(wrong: Callable, point: Tensor, delta: Tensor, u: Tensor) -> Tensor:
     """Which way the wrong label lies: the mean direction, weighted by ±1, the label's side."""
     found = []
-    for k in torch.arange(len(point)).split(max(1, ELEMENTS // u.numel())):
+    everyone = torch.arange(len(point), device=point.device)
+    for k in everyone.split(max(1, ELEMENTS // u.numel())):
         here = point[k, None]
         near = (here + delta[k, None] * u).clamp(0, 1)  # (k, count, C, H, W)
         side = wrong(near, k).to(point) * 2 - 1  # (k, count)
@@ -213,7 +214,9 @@ def _step(wrong: Callable, point: Tensor, v: Tensor, length: Tensor) -> Tensor:
     eps = length[:, None] / 2 ** torch.arange(HALVINGS).view(-1, 1, 1, 1).to(point)
     new = (point[:, None] + eps * v[:, None]).clamp(0, 1)  # (N, HALVINGS, C, H, W)
     hit = wrong(new)
-    longest = new[torch.arange(len(new)), hit.int().argmax(1)]  # argmax: the first
+    longest = new[
+        torch.arange(len(new), device=new.device), hit.int().argmax(1)
+    ]  # argmax: the first
     return longest.where(hit.any(1).view(-1, 1, 1, 1), point)  # or no step at all
 
 
@@ -226,11 +229,17 @@ def _phi(model: nn.Module, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     x, y = _candidates(x, y, getattr(model, "shape", None))
     net = copy.deepcopy(model).eval()
     with torch.no_grad():
-        z = torch.cat([net(part) for part in x.split(500)]).double()
+        z = _logits(net, x, 500).double()
     if y.min() < 0 or y.max() >= z.shape[1]:
         raise PrivflError(f"labels must lie in 0…{z.shape[1] - 1}; got {y.min()} to {y.max()}")
     own, others = z.gather(1, y[:, None]), z.scatter(1, y[:, None], -torch.inf)
     return own[:, 0] - others.logsumexp(1), y
+
+
+def _logits(net: nn.Module, x: Tensor, batch: int) -> Tensor:
+    """Logits (N, classes) of x, computed where the network is, and handed back to where x is."""
+    home = next((p.device for p in net.parameters()), x.device)
+    return torch.cat([net(part.to(home)) for part in x.split(batch)]).to(x.device)
 
 
 def _candidates(x: Tensor, y: Tensor | None, shape: tuple[int, ...] | None) -> tuple[Tensor, ...]:

@@ -71,7 +71,7 @@ def adaptive(
         total = residual(z.view_as(x_prime)).flatten(1).square().sum(1)
         return total if squared else total.sqrt()
 
-    rows = torch.arange(len(x))
+    rows = torch.arange(len(x), device=x.device)
     for _ in progress(range(steps), "Eq. 6"):
         _, grad = value_and_gradient(cost, x.flatten(1), rows)
         x = (x - rate * grad.view_as(x).nan_to_num(0.0)).clamp(0, 1)

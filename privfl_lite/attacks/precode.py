@@ -105,7 +105,7 @@ def cut_cost(upload: Upload, features: bool = True, gradients: bool = True) -> C
     )
 
     def cost(x: Tensor, rows: Tensor) -> Tensor:
-        total = torch.zeros(len(x))
+        total = x.new_zeros(len(x))
         if features:
             off = functional_call(net, theta, (x,)) - r[rows]
             total = total + off.square().sum(1) / r[rows].square().sum(1)
@@ -121,6 +121,7 @@ def cut_cost(upload: Upload, features: bool = True, gradients: bool = True) -> C
 def attack(name: str, upload: Upload, steps: int, seed: int = 0) -> Tensor:
     """The images (U, C, H, W) that one of ATTACKS finds; ``steps`` evaluations."""
     shape, u, k = upload.model.shape, len(upload), upload.model.features[-1].decode.in_features
+    like = upload.tensors["head.weight"]
     if name in ("GS", "L-BFGS"):
         kind = GS if name == "GS" else IDLG
         with seeded(seed, 1):
@@ -128,7 +129,8 @@ def attack(name: str, upload: Upload, steps: int, seed: int = 0) -> Tensor:
     if name == "recursion":
         return Recursive(entry=f"{door(upload)}.encode").run(upload).images
     pixels = torch.Size(shape).numel()
-    start = torch.stack([torch.randn(pixels, generator=generator(seed, p)) for p in range(u)])
+    start = [torch.randn(pixels, generator=generator(seed, p)) for p in range(u)]
+    start = torch.stack(start).to(like)
     if name == "cut":
         cost = cut_cost(upload)
         return lbfgs(lambda z, rows: cost(z.view(-1, *shape), rows), start, range(steps)).z.view(
@@ -141,7 +143,7 @@ def attack(name: str, upload: Upload, steps: int, seed: int = 0) -> Tensor:
             x = z.view(-1, *shape)
             return cost(x, rows) + 1e-4 * total_variation(x[:, None])
 
-        gray = torch.full((u, pixels), 0.5)
+        gray = like.new_full((u, pixels), 0.5)
         found = adam(smooth, gray, range(2 * steps), 2 * steps, project=lambda z: z.clamp_(0, 1))
         return found.z.view(-1, *shape)
     return _matching(name, upload, steps, start, k)
@@ -151,8 +153,8 @@ def _matching(name: str, upload: Upload, steps: int, start: Tensor, k: int) -> T
     """L2 and L-BFGS with noise of the attacker's choice."""
     shape, y, imitate = upload.model.shape, upload.knows["labels"], imitator(upload)
     pixels, seen = start.shape[1], upload.tensors
-    fixed = read_noise(upload) if name == "noise read" else torch.zeros(len(upload), k)
-    draws = [torch.randn(k, generator=generator(7, j)) for j in range(8)]
+    fixed = read_noise(upload) if name == "noise read" else start.new_zeros(len(upload), k)
+    draws = [torch.randn(k, generator=generator(7, j)).to(start) for j in range(8)]
     names = [n for n in seen if name != "drop" or not n.startswith(("head", door(upload)))]
 
     def cost(z: Tensor, rows: Tensor) -> Tensor:

@@ -50,7 +50,7 @@ def accuracy_score(model: nn.Module, x: Tensor, policy: str, seed: int = 0) -> f
     −Σ (log(v + k) + 1/(v + k)), k = 1e-5 (Mellor et al. 2021). The code asks for −85 or more on 100
     images; the score is a sum over images, so this floor means nothing for another number of them.
     """
-    x = ATS(policy).data(x, torch.zeros(len(x)), generator(seed))[0].requires_grad_(True)
+    x = ATS(policy).data(x, x.new_zeros(len(x)), generator(seed))[0].requires_grad_(True)
     (jacobian,) = torch.autograd.grad(stateless(model, "eval")(x).sum(), x)
     v = torch.linalg.eigvalsh(torch.corrcoef(jacobian.flatten(1).double()))
     v = v.clamp(min=0) + 1e-5  # rounding may leave an eigenvalue of 0 slightly below it

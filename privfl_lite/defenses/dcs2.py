@@ -139,7 +139,7 @@ class DCS2(Defense):
     def task(self, x: Tensor, y: Tensor, rng: Generator) -> Task:
         """Who conceals whom among S samples of one client, y (S, classes); and the starts."""
         many, few = self._ratio
-        mates = torch.arange(-(-len(x) // many) * many).view(-1, many) % len(x)
+        mates = torch.arange(-(-len(x) // many) * many, device=x.device).view(-1, many) % len(x)
         mates = mates.repeat_interleave(few, 0)  # (M, A)
         (images, labels), m, classes = self._pool, len(mates), y.shape[1]
         y_c = torch.randint(classes, (m,), generator=rng)
@@ -157,10 +157,12 @@ class DCS2(Defense):
         """Minimize Eq. 9 for the tasks of clients k at their weights θ (K, *shape), all at once."""
         if not tasks:
             return []
-        owner = torch.tensor([k for k, (_, _, x_0, _) in tasks.items() for _ in x_0])
+        owner = [k for k, (_, _, x_0, _) in tasks.items() for _ in x_0]
+        owner = torch.tensor(owner, device=next(iter(theta.values())).device)
         same = all(len(t) == 1 or t.stride(0) == 0 for t in theta.values())
         whole, parts = [torch.cat(t) for t in zip(*tasks.values(), strict=True)], []
-        for now in torch.arange(len(owner)).split(max(1, ELEMENTS // model.num_parameters)):
+        everyone = torch.arange(len(owner), device=owner.device)
+        for now in everyone.split(max(1, ELEMENTS // model.num_parameters)):
             own = {n: t[0] if same else t[owner[now]] for n, t in theta.items()}
             parts.append(self._descend(passes(model), own, tuple(t[now] for t in whole)))
         made = [torch.cat(t) for t in zip(*parts, strict=True)]
@@ -202,12 +204,13 @@ class DCS2(Defense):
     def _sensitive(self, x: Tensor, y: Tensor, client: int) -> Tensor:
         """Rows of one client's batch x (B, C, H, W), y (B, classes) that are to be concealed."""
         if self.clients is not None and client not in torch.tensor(self.clients):
-            return torch.arange(0)
+            return torch.arange(0, device=x.device)
         if isinstance(self._chosen, Tensor):
             return _among(x, self._chosen).nonzero().flatten()
         if self._chosen == "all":
-            return torch.arange(len(x))
-        return torch.isin(y.argmax(1).cpu(), torch.tensor(self._chosen)).nonzero().flatten()
+            return torch.arange(len(x), device=x.device)
+        chosen = torch.tensor(self._chosen, device=y.device)
+        return torch.isin(y.argmax(1), chosen).nonzero().flatten()
 
     def secrets(self) -> dict[str, object]:
         """λg; and of the last step, if each of K clients had M concealed samples, M, their labels
@@ -242,7 +245,8 @@ def project(g: Tensors, g_c: Tensors) -> tuple[Tensors, Tensor]:
 
 def _among(x: Tensor, images: Tensor) -> Tensor:
     """Which of x (B, …) equal one of the images (n, …), (B,)."""
-    return torch.tensor([bool((images.to(x) == row).flatten(1).all(1).any()) for row in x])
+    same = [bool((images.to(x) == row).flatten(1).all(1).any()) for row in x]
+    return torch.tensor(same, device=x.device)
 
 
 def _check_pool(images: Tensor, labels: Tensor | None, x: Tensor, classes: int) -> None:

@@ -99,7 +99,8 @@ class LODA(Defense):
         """Encodings of images x (N, C, H, W), many at once, with both terms of Eq. 4 on the way."""
         self._g.check(x)
         begin, parts = self.starts(x), []
-        for rows in progress(torch.arange(len(x)).split(AT_ONCE), "LODA", show=show):
+        everyone = torch.arange(len(x), device=x.device)
+        for rows in progress(everyone.split(AT_ONCE), "LODA", show=show):
             terms = (x[rows], begin[rows], self.c, self.steps, self.step_size)
             parts.append(obscure(self._g, *terms, show=show))
         return Obscured(*(torch.cat(part) for part in zip(*parts, strict=True)))
