@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import copy
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from privfl_lite import Plan, PrivflError, defenses, fedavg, load, metrics, models, share
 from privfl_lite.attacks import GS, IDLG, Recursive, Unguard, UnguardRows
-from privfl_lite.attacks.guard import complete, estimated, own_part, read_features
+from privfl_lite.attacks import guard as guarding
+from privfl_lite.attacks.guard import complete, estimated, own_part, read_features, rounding
 from privfl_lite.defenses import Context, Entangle
 from privfl_lite.defenses.entangle import (
     adaptive_term,
@@ -23,6 +26,7 @@ from privfl_lite.gradients import weights
 from privfl_lite.runtime import generator
 from privfl_lite.stored import SHIPPED
 from privfl_lite.studies import STUDIES
+from privfl_lite.wire import Upload
 
 SHAPE = (1, 12, 12)
 
@@ -289,6 +293,94 @@ def test_the_upload_itself_tells_which_entries_are_the_guards(digits, side, how)
     assert not any(m.any() for m in estimated(share(net, x, y, each=1)).values())
 
 
+@pytest.mark.parametrize("wire", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("side", ["columns", "rows", "both"])
+def test_uploads_of_16_bits_tell_it_too(digits, wire, side, monkeypatch):
+    """Held in 16 bits or in 32; a tolerance for 32 bits would take everything for the guard's."""
+    net, x, y, guard = digits
+    defense = Entangle(0.7, side, guard=guard)
+    sent = share(net, x, y, defense, each=1)
+    for back in (wire, torch.float32):
+        upload = replace(sent, tensors={n: t.to(wire).to(back) for n, t in sent.tensors.items()})
+        for n, mask in estimated(upload).items():
+            assert torch.equal(mask, defense.replaced[n])
+    monkeypatch.setattr(guarding, "WIRES", ())
+    false = estimated(upload)["head.weight"] & ~defense.replaced["head.weight"]
+    assert false.sum() > 0.5 * (~defense.replaced["head.weight"]).sum()
+
+
+@pytest.mark.parametrize("wire", [torch.float16, torch.bfloat16, torch.float32])
+def test_rounding_bounds_what_the_wire_did(wire):
+    """Over all sizes of numbers, subnormal ones included."""
+    rng = generator(8)
+    true = torch.randn(4000, generator=rng) * 10 ** (-9 * torch.rand(4000, generator=rng))
+    sent = true.to(wire).float()
+    bound, off = rounding(sent), (sent.double() - true.double()).abs()
+    assert bound.shape == true.shape and bound.dtype == torch.float64
+    assert (off <= bound).all()
+    if wire != torch.float32:
+        assert (off > 0.9 * bound).any()  # and it is no looser than need be
+
+
+def agreeing_at_once(q: torch.Tensor, slack: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Rows by all pairs at once, (out, out, in), as the estimate did before it had a bound."""
+    same = (q[:, None] - q).abs() <= torch.maximum(slack[:, None], slack)
+    agree = same.double().mean(2).fill_diagonal_(0)
+    like = agree > 0.9 * agree.amax(1, keepdim=True)
+    like = like & like.T
+    center = int(like.sum(1).argmax())
+    rows = like[center].clone()
+    rows[center] = True
+    return rows, same[center][rows].all(0) & (rows.sum() > 1)
+
+
+@pytest.mark.parametrize("side", ["columns", "rows", "both"])
+def test_small_layers_have_the_same_rows_and_columns_as_all_pairs_at_once(digits, side):
+    net, x, y, guard = digits
+    upload = share(net, x, y, Entangle(0.7, side, guard=guard), each=1)
+    w, b = (upload.tensors[f"head.{n}"].double() for n in ("weight", "bias"))
+    for q in w / b[..., None]:
+        slack = 1e-5 * q.abs()
+        for a, c in zip(guarding._agreeing(q, slack), agreeing_at_once(q, slack), strict=True):
+            assert torch.equal(a, c)
+
+
+class Largest(TorchDispatchMode):
+    """The most numbers that any result of an operation has."""
+
+    size = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        for t in out if isinstance(out, (tuple, list)) else (out,):
+            self.size = max(self.size, t.numel() if isinstance(t, torch.Tensor) else 0)
+        return out
+
+
+@pytest.mark.parametrize("side", ["columns", "rows"])
+def test_a_wide_layer_needs_no_more_memory_than_itself(side):
+    """No tensor is larger than the layer's gradient, so 4096 × 4096 takes some times 128 MB."""
+    n, m = 700, 600
+    rng = generator(3)
+    delta, r, gamma, s = (torch.randn(k, generator=rng).abs() + 0.1 for k in (n, m, n, m))
+    delta[0], gamma[1], delta[5:40] = -delta[0], -gamma[1], 0.0  # 35 units are off
+    weight, bias = torch.outer(delta, r), delta.clone()
+    want = torch.zeros(n, m, dtype=torch.bool)
+    want[5:40] = True
+    if side == "columns":
+        want[:, 50:250] = True
+        weight[:, 50:250] = torch.outer(gamma, s)[:, 50:250]
+    else:
+        want[100:300] = True
+        weight[100:300], bias[100:300] = torch.outer(gamma, s)[100:300], gamma[100:300]
+    net = models.build("mlp", (1, 20, 30), n, hidden=())
+    upload = Upload({"head.weight": weight[None], "head.bias": bias[None]}, "gradient", net, 1)
+    with Largest() as seen:
+        mask = estimated(upload)
+    assert torch.equal(mask["head.weight"][0], want)
+    assert seen.size <= n * m
+
+
 def test_with_the_guards_upload_copies_are_seen_and_sums_undone(digits):
     net, x, y, guard = digits
     plain = share(net, x, y, each=1).tensors
@@ -364,5 +456,9 @@ def test_a_stored_cell_comes_out_again():
     again = STUDIES["entangle-attack"].compute({**stored["settings"], "images": 4}, cell)
     assert again["ratio"] == pytest.approx(kept["ratio"][:4], abs=2e-4)
     assert again["mask_exact"] == again["label_right"] == 4
+    wire = {"part": "wire", "format": "bfloat16", "variant": "both"}
+    (kept,) = (c for c in stored["cells"] if wire.items() <= c.items())
+    again = STUDIES["entangle-attack"].compute(stored["settings"], wire)
+    assert {**wire, **again} == kept
     for name in ("entangle-attack", "entangle-training"):
         assert (SHIPPED / f"{name}.json").stat().st_size < 300_000

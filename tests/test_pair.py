@@ -9,9 +9,10 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy, one_hot
 
-from privfl_lite import load, metrics, models, share
+from privfl_lite import Plan, load, metrics, models, share
 from privfl_lite.attacks import Pair, pair
 from privfl_lite.attacks.joint import joint, tried
+from privfl_lite.attacks.newton import gauss_newton
 from privfl_lite.attacks.recursive import by_channel, kernel_equations
 from privfl_lite.defenses import DCS2
 from privfl_lite.runtime import PrivflError
@@ -71,8 +72,49 @@ def test_two_images_are_separated_without_any_label(net, mixed):
     torch.testing.assert_close(split.soft, labels[1], atol=1e-6, rtol=0)
     found = pair.image_behind(net, grads, pair.refined(net, grads, split), pair.conv_maps(net))
     assert (found - images[0]).abs().max() < 1e-3
+    assert split.weights.tolist() == pytest.approx([0.5, 0.5], rel=1e-6)
     other = pair.swapped(pair.swapped(split))
-    assert torch.equal(other.f, split.f) and torch.equal(other.delta, split.delta)
+    assert all(torch.equal(getattr(other, n), getattr(split, n)) for n in ("f", "delta", "weights"))
+
+
+@pytest.mark.parametrize("scale", [1.0, 1 / 3, 0.37, 2.9])
+def test_the_scale_is_found(net, mixed, scale):
+    """Those of Eq. 10 exactly; any other by the rank of the last layer, and by x̃'s label."""
+    images, labels, grads = mixed
+    sent = {n: 2 * scale * t for n, t in grads.items()}
+    split = pair.separate(net, sent["head.weight"], sent["head.bias"], range(10))
+    assert split.label == labels[0].argmax()
+    assert split.weights.tolist() == pytest.approx([scale, scale], rel=1e-4)
+    torch.testing.assert_close(split.f, net.features(images).detach(), rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(split.soft, labels[1], atol=1e-4, rtol=0)
+    found = pair.image_behind(net, sent, pair.refined(net, sent, split), pair.conv_maps(net))
+    assert (found - images[0]).abs().max() < 1e-2
+
+
+def test_two_different_weights_are_found(net, mixed):
+    """As where the released code's projection acts: v = ½ on top of ⅓ and ⅓."""
+    images, labels, _ = mixed
+    r = net.features(images).detach()
+    delta = net.head(r).softmax(1).detach() - labels
+    a, b = 5 / 6, 1 / 3
+    weight = a * torch.outer(delta[0], r[0]) + b * torch.outer(delta[1], r[1])
+    split = pair.separate(net, weight, a * delta[0] + b * delta[1], range(10))
+    assert split.label == labels[0].argmax()
+    assert split.weights.tolist() == pytest.approx([a, b], rel=1e-4)
+    torch.testing.assert_close(split.delta, delta, atol=1e-4, rtol=0)
+
+
+def test_where_errors_are_parallel_only_the_known_scales_are_tried(net):
+    """There the last layer tells a + b and no more: a factor of no rule is not found."""
+    x, y = load("mnist").sample(2, split="test", seed=13)
+    r = net.features(x.double()).detach()
+    own = one_hot(y[:1], 10).double()
+    delta = net.head(r).softmax(1).detach() - own  # both with the first one's label
+    for scale, found in ((1.0, True), (1 / 3, True), (0.37, False)):
+        sent = scale * delta.T @ r, scale * delta.sum(0)
+        split = pair.separate(net, *sent, [int(y[0])])
+        assert any(split.weights.tolist() == [s, s] for s in pair.SCALES)
+        assert (split.weights.tolist() == [scale, scale]) is found
 
 
 def test_a_digit_is_read_behind_dcs2():
@@ -88,9 +130,37 @@ def test_a_digit_is_read_behind_dcs2():
         assert metrics.psnr(found.images.clamp(0, 1), x).item() > 50
 
 
+@pytest.mark.parametrize(("scale", "weight"), [("sum", 1.0), ("code", 1 / 3)])
+def test_a_digit_is_read_behind_eq_10_as_printed_and_as_released(scale, weight):
+    """From 32-bit uploads, nothing granted; seeds that no study has and the attack never saw."""
+    digits = load("mnist")
+    net = models.build("lenet", digits, seed=2024)
+    x, y = digits.sample(2, split="test", seed=2024)
+    keep = ~torch.isin(digits.y_train, y)
+    pool = digits.x_train[keep], digits.y_train[keep]
+    defense = DCS2(steps=40, start="sample", pool=pool, scale=scale)
+    attack = Pair()
+    found = attack.run(share(net, x, y, defense, each=1, seed=2024))
+    assert found.labels.tolist() == y.tolist()
+    assert all(split.weights.tolist() == [weight, weight] for split in attack.splits)
+    assert metrics.psnr(found.images.clamp(0, 1), x).min() > 50
+
+
+def test_more_images_or_steps_are_refused(net):
+    x, y = torch.rand(4, 1, 28, 28), torch.tensor([0, 1, 2, 3])
+    model = copy.deepcopy(net).float()
+    two = share(model, x, y, each=2)
+    steps = share(model, x[:1], y[:1], plan=Plan(eta=0.1, steps=3, batch_size=1))
+    for attack in (Pair().run, gauss_newton):
+        for upload, got in ((two, "2, 1"), (steps, "1, 3")):
+            with pytest.raises(PrivflError, match=f"1 step; got {got}") as error:
+                attack(upload)
+            assert "\n" not in str(error.value)
+
+
 def test_other_networks_are_refused():
     relu = models.build("lenet", (1, 16, 16), 10, act="relu")
-    upload = share(relu, torch.rand(2, 1, 16, 16), torch.tensor([0, 1]))
+    upload = share(relu, torch.rand(2, 1, 16, 16), torch.tensor([0, 1]), each=1)
     with pytest.raises(PrivflError, match="Pair knows the sigmoid lenet only"):
         Pair().run(upload)
 

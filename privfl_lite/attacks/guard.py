@@ -22,7 +22,9 @@ from .linear import row_quotients
 from .matching import IDLG, Matching
 from .recursive import Recursive
 
-SAME = 1e-5  # quotients that differ by less, relative to their size, are of one image
+SAME = 1e-5  # quotients that differ by less, relative to their size, are of one image: 32 bits
+WIRES = (torch.bfloat16, torch.float16)  # coarser formats an upload may have come in
+CANDIDATES = 32  # rows of a layer that may be taken for the client's; more cost time, not memory
 CHANCE = 1e-3  # entries of two uploads that are equal by chance are fewer than this share
 
 
@@ -72,6 +74,8 @@ def estimated(upload: Upload) -> Tensors:
     For one image and one step, in layers with a bias. The row whose quotients agree with those of
     most others is taken for the client's, with the rows that agree with it; and of their columns
     those in which all agree. So where rows are replaced, the client must keep over half of them.
+    "Agree" is up to the rounding of the format in which the upload came (``rounding``); in 16 bits
+    numbers of another image can be as near as that, and then they are not seen.
     """
     if (got := (upload.batch, upload.local_steps)) != (1, 1):
         raise PrivflError("the estimate needs 1 image, 1 step; got {}, {}".format(*got))
@@ -80,12 +84,30 @@ def estimated(upload: Upload) -> Tensors:
         bias = name.removesuffix("weight") + "bias"
         if t.dim() != 3 or bias not in mask:
             continue
-        quotients = row_quotients(t.double(), upload.tensors[bias].double())
+        w, b = t.double(), upload.tensors[bias].double()
+        off_w, off_b = (rounding(v) for v in (t, upload.tensors[bias]))
+        quotients = row_quotients(w, b)
+        slack = 2 * (off_w + quotients.abs() * off_b[..., None]) / b.abs()[..., None]
         for u, q in enumerate(quotients):  # (out, in)
-            rows, columns = _agreeing(q)
+            rows, columns = _agreeing(q, slack[u])
             mask[name][u] = ~(rows[:, None] & columns)
             mask[bias][u] = ~rows
     return mask
+
+
+def rounding(t: Tensor) -> Tensor:
+    """How far each number may be from what it was before it was sent, in 64 bits, shaped as t.
+
+    Numbers that are all exact in a 16-bit format came in it, whatever they are held in now: half a
+    unit of their last place, which stops shrinking where numbers are subnormal. Else SAME counts,
+    since 32-bit gradients of one image agree to less than their last place.
+    """
+    size = t.double().abs()
+    for wire in WIRES:
+        if torch.equal(t.to(wire).to(t.dtype), t):
+            info = torch.finfo(wire)
+            return (1 + info.eps) * info.eps / 2 * size.clamp(min=info.tiny)
+    return SAME / 4 * size
 
 
 def read_features(upload: Upload) -> Tensor:
@@ -131,16 +153,30 @@ class UnguardRows:
         return Reconstruction(*parts)
 
 
-def _agreeing(q: Tensor) -> tuple[Tensor, Tensor]:
-    """Rows (out,) of quotients (out, in) of one image, and columns (in,) in which these agree."""
-    size = q.abs()
-    same = (q[:, None] - q).abs() <= SAME * torch.maximum(size[:, None], size)  # (out, out, in)
-    agree = same.double().mean(2).fill_diagonal_(0)
-    like = agree > 0.9 * agree.amax(1, keepdim=True)
-    like = like & like.T  # or a row with little of the guard's added would like those without
-    center = int(like.sum(1).argmax())  # the row that most others are like
-    rows = like[center].index_fill(0, torch.tensor(center, device=q.device), True)
-    return rows, same[center][rows].all(0) & (rows.sum() > 1)
+def _agreeing(q: Tensor, slack: Tensor) -> tuple[Tensor, Tensor]:
+    """Rows (out,) of quotients (out, in) of one image, and columns (in,) in which these agree.
+
+    Two entries agree if they differ by at most the larger one's slack (out, in). Each of at most
+    CANDIDATES rows is held against all; never more than a few tensors of q's size are in memory.
+    """
+    pool = q.isfinite().all(1).nonzero().flatten()
+    if not len(pool):
+        return (none := torch.zeros_like(q, dtype=torch.bool)).any(1), none.any(0)
+    few = torch.linspace(0, len(pool) - 1, min(len(pool), CANDIDATES), device=q.device)
+    tried = pool[few.long()]  # (candidates,)
+
+    def same(row: Tensor) -> Tensor:
+        return (q - q[row]).abs() <= torch.maximum(slack, slack[row])  # (out, in)
+
+    agree = torch.stack([same(row).double().mean(1) for row in tried], 1)  # (out, candidates)
+    agree[tried, torch.arange(len(tried), device=q.device)] = 0  # with itself
+    most = agree.amax(1)
+    like = (agree > 0.9 * most[:, None]) & (agree > 0.9 * most[tried])
+    best = like.sum(0).argmax()  # both ways, or a row with little of the guard's added would win
+    rows, near = like[:, best].index_fill(0, tried[best], True), same(tried[best])
+    columns = near[rows].all(0) & (rows.sum() > 1)
+    # two rows may agree by chance in the guard's columns too, and so be like no others
+    return rows | (near[:, columns].all(1) & columns.any()), columns
 
 
 def _unflat(vector: Tensor, like: Tensors) -> Tensors:

@@ -21,7 +21,7 @@ from .matching import Matching, total_variation
 def tried(y: Tensor, classes: int, lambda_g: float) -> Tensor:
     """Labels (U, classes, 2, classes) of x_s and x̃, for every label ỹ that x̃ may have."""
     y_s = one_hot(y, classes).float()[:, None].expand(-1, classes, -1)
-    return torch.stack([y_s, lambda_g * torch.eye(classes) + (1 - lambda_g) * y_s], 2)
+    return torch.stack([y_s, lambda_g * torch.eye(classes).to(y_s) + (1 - lambda_g) * y_s], 2)
 
 
 def joint(
@@ -34,10 +34,11 @@ def joint(
     """
     u, s, n, _ = labels.shape
     shape = (n, *upload.model.shape)
-    scale = torch.ones(n, 1, 1, 1)
+    like = upload.tensors[next(iter(upload.tensors))]
+    scale = like.new_ones(n, 1, 1, 1)
     scale[upload.batch :] = how.get("width", 1.0)
     term = Matching(nonzero=nonzero).cost(replace(upload, batch=n))
-    flat = labels.flatten(0, 1)
+    flat = labels.flatten(0, 1).to(like)
 
     def mismatch(z: Tensor, rows: Tensor) -> Tensor:
         return term(z.view(-1, *shape) * scale, flat[rows], rows // s)
@@ -47,8 +48,9 @@ def joint(
         return mismatch(z, rows) + how.get("tv", 0) * smooth
 
     z = torch.stack([torch.randn(shape, generator=generator(seed, p)) for p in range(u * s)])
+    z = z.to(like)
     z[:, : upload.batch] = 0.5 + 0.3 * z[:, : upload.batch]
     found = lbfgs(objective, z.flatten(1), range(1, steps + 1))
     with torch.no_grad():
-        cost = mismatch(found.z, torch.arange(u * s)).nan_to_num(torch.inf)
+        cost = mismatch(found.z, torch.arange(u * s, device=like.device)).nan_to_num(torch.inf)
     return (found.z.view(-1, *shape) * scale).view(u, s, *shape), cost.view(u, s), found.evaluations

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.func import jvp, vmap
 
 from ..gradients import flat, gradient_function, stateless, weights
+from ..runtime import PrivflError
 from ..wire import Upload
 from .base import Reconstruction
 
@@ -47,6 +48,8 @@ def gauss_newton(upload: Upload, masked: bool = True, steps: int = 25) -> Recons
     Step: (JᵀJ + c·diag JᵀJ) s = −Jᵀ(g(x) − upload), c lowered after a success and raised after a
     failure (Levenberg and Marquardt). J in 32-bit floats, everything else in 64.
     """
+    if (got := (upload.batch, upload.local_steps)) != (1, 1):
+        raise PrivflError("Gauss–Newton needs 1 image, 1 step; got {}, {}".format(*got))
     labels, images, costs = read_label(upload), [], []
     for u in range(len(upload)):
         exact, fast = (
@@ -54,7 +57,7 @@ def gauss_newton(upload: Upload, masked: bool = True, steps: int = 25) -> Recons
         )
         seen = flat(upload.tensors)[u].double()
         keep = seen != 0 if masked else torch.ones_like(seen, dtype=torch.bool)
-        v = torch.full((torch.Size(upload.model.shape).numel(),), 0.5, dtype=torch.float64)
+        v = torch.full((torch.Size(upload.model.shape).numel(),), 0.5, dtype=torch.float64).to(seen)
         rest = (exact(v) - seen)[keep]
         cost, damp = rest @ rest, 1e-2
         for _ in range(steps):

@@ -1,9 +1,10 @@
 """Two images behind one upload, told apart by linear algebra: the attacker who knows DCS².
 
-One more image in a batch of one (DCS², Eq. 10) leaves a last-layer gradient ½(δ₁f₁ᵀ + δ₂f₂ᵀ), of
+One more image in a batch of one (DCS², Eq. 10) leaves a last-layer gradient a δ₁f₁ᵀ + b δ₂f₂ᵀ, of
 rank 2. So f₁ lies in a known plane, and δ₁ = softmax(W f₁ + b) − y must lie in another: with ten
-classes seven equations for two unknowns. What is left has rank 1 and gives f₂, δ₂, and with them
-the concealed label and λg. Both backward passes are then known, and each convolution's gradient is
+classes seven equations for two unknowns, whatever the weights a, b. Less a δ₁f₁ᵀ it has rank 1,
+which tells a, f₂ and b δ₂; most classes have no part in the concealed label, which tells b; and
+with it that label and λg. Both backward passes are then known, and each convolution's gradient is
 linear in its input (R-GAP, for two images): the third one fixes both inputs (and, by how well it
 fits, f₁ more exactly); in the second, what the other image may have added is projected away; a
 least-squares problem in one image is left. Chapter: DCS².
@@ -27,20 +28,28 @@ from .base import Reconstruction
 from .recursive import by_channel, kernel_equations
 
 LENET = [nn.Conv2d, nn.Sigmoid] * 3 + [nn.Flatten]
+SCALES = (1 / 2, 1 / 3, 1.0)  # a = b in Eq. 10: mean of two, released code, as printed
 
 
 class Pair:
     """Rebuild the image that bears its own label, of the two behind each upload to a ``lenet``.
 
-    Nothing is granted, not even the label: all are tried. If both labels are one-hot, both orders
-    are tried, and the image that keeps to [0, 1] is taken. ``splits`` has what the last layer told
-    of each upload; the cost is how far that is from fitting.
+    Assumed: one sensitive image, one concealed, one step; a concealed label that over half of the
+    classes have no part in. Nothing is granted. All labels are tried, and the three scales that
+    Eq. 10 is known with. Weights a, b as the last layer itself tells them are taken instead if they
+    fit ten times better; not where δ₁, δ₂ are nearly parallel, for there it tells a + b only. If
+    both labels are one-hot, both orders are tried, and the image that keeps to [0, 1] is taken.
+    ``splits`` has what the last layer told of each upload, the weights found among it; the cost is
+    how far that is from fitting.
     """
 
     def __init__(self) -> None:
         self.splits: list[Split] = []
 
     def run(self, upload: Upload, seed: int = 0) -> Reconstruction:
+        if (got := (upload.batch, upload.local_steps)) != (1, 1):
+            said = "Pair needs uploads of 1 image (and a concealed one), 1 step; got {}, {}"
+            raise PrivflError(said.format(*got))
         net = copy.deepcopy(upload.model).double().requires_grad_(False)
         if [type(layer) for layer in net.features] != LENET or net.head.bias is None:
             raise PrivflError(
@@ -54,11 +63,10 @@ class Pair:
             orders = [split] if split.soft.max() < 0.99 else [split, swapped(split)]
             images.append(min((image_behind(net, one, s, maps) for s in orders), key=_outside))
             self.splits.append(split)
-        return Reconstruction(
-            images=torch.stack(images),
-            labels=torch.tensor([split.label for split in self.splits]),
-            cost=torch.tensor([split.score for split in self.splits]),
-        )
+        images, told = torch.stack(images), [(split.label, split.score) for split in self.splits]
+        labels, costs = zip(*told, strict=True)
+        on = {"device": images.device}
+        return Reconstruction(images, torch.tensor(labels, **on), torch.tensor(costs, **on))
 
 
 class Split(NamedTuple):
@@ -68,6 +76,7 @@ class Split(NamedTuple):
     delta: Tensor
     label: int
     soft: Tensor  # label distribution of the concealed image
+    weights: Tensor  # (2,), a and b of Eq. 10 as found
     score: float  # how far all this is from fitting, and from its range
 
 
@@ -79,17 +88,16 @@ def separate(model: Module, weight: Tensor, bias: Tensor, labels: Sequence[int])
 def _split(model: Module, g: Tensor, g_b: Tensor, label: int) -> Split:
     """Levenberg–Marquardt for f₁ = V a on P(softmax(W V a + b) − y) = 0, from a fan of starts."""
     w, b = (p.detach().to(g) for p in (model.head.weight, model.head.bias))
-    y = one_hot(torch.tensor(label), len(b)).to(g)
-    left, _, right = torch.linalg.svd(g, full_matrices=False)
+    y = _corner(label, g_b)
+    left, sizes, right = torch.linalg.svd(g, full_matrices=False)
     v, off = right[:2].T, torch.eye(len(b)).to(g) - left[:, :2] @ left[:, :2].T
     angle = torch.linspace(0, 2 * torch.pi, 73)[:-1].to(g)
     radius = torch.linspace(0.08, 1, 12).to(g)[:, None] * len(v) ** 0.5  # features lie in (0, 1)
     a = torch.stack([radius * angle.cos(), radius * angle.sin()], -1).view(-1, 2)
     a = a[(a @ v.T > -0.01).to(g).mean(1) > 0.9]
     if not len(a):
-        return Split(
-            torch.zeros(2, len(v)).to(g), torch.zeros(2, len(b)).to(g), label, y, torch.inf
-        )
+        none = g.new_zeros(2, len(v)), g.new_zeros(2, len(b))
+        return Split(*none, label, y, g.new_ones(2), torch.inf)
 
     def residual(a: Tensor) -> tuple[Tensor, Tensor]:
         p = (a @ (w @ v).T + b).softmax(1)
@@ -107,21 +115,50 @@ def _split(model: Module, g: Tensor, g_b: Tensor, label: int) -> Split:
         a, r = torch.where(ok, new, a), torch.where(ok, r_new, r)
         slope = torch.where(ok[..., None], slope_new, slope)
         damp = torch.where(ok[..., None], damp / 5, damp * 5).clamp(1e-9, 1e6)
-    f, delta, soft = completed(model, g, g_b, label, a @ v.T)
-    score = r.norm(dim=1) + sum((t - t.clamp(0, 1)).abs().amax(1) for t in (*f.unbind(1), soft))
-    k = score.nan_to_num(torch.inf).argmin()
-    return Split(f[k], delta[k], label, soft[k], score[k].item())
+    f_1, ends = a @ v.T, []
+    tried = [g.new_full((2,), scale) for scale in SCALES]
+    for weights in tried if _parallel(sizes) else [*tried, None]:
+        f, delta, soft, used, off_by = completed(model, g, g_b, label, f_1, weights)
+        out = sum((t - t.clamp(0, 1)).abs().amax(1) for t in (*f.unbind(1), soft))
+        score = (r.norm(dim=1) + out + off_by).nan_to_num(torch.inf)
+        k = score.argmin()
+        ends.append(Split(f[k], delta[k], label, soft[k], used[k], score[k].item()))
+    known, best = (min(part, key=lambda split: split.score) for part in (ends[: len(tried)], ends))
+    return best if best.score < known.score / 10 else known
 
 
-def completed(model: Module, g: Tensor, g_b: Tensor, label: int, f_1: Tensor) -> tuple:
-    """Features (N, 2, n), errors (N, 2, classes) and x̃'s label, for features f₁ (N, n) of x_s."""
+def completed(
+    model: Module, g: Tensor, g_b: Tensor, label: int, f_1: Tensor, weights: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """All that follows from features f₁ (N, n) of x_s, and from a, b (2,) or, if None, without.
+
+    Features (N, 2, n), errors (N, 2, classes), x̃'s label (N, classes), weights (N, 2); and how far
+    (N,) the rest is from rank 1, and from a label that over half of the classes have no part in.
+    """
     w, b = (p.detach().to(g) for p in (model.head.weight, model.head.bias))
-    d_1 = (f_1 @ w.T + b).softmax(1) - one_hot(torch.tensor(label), len(b)).to(g)
-    d_2 = 2 * g_b - d_1
-    rest = 2 * g - d_1[:, :, None] * f_1[:, None]  # δ₂ f₂ᵀ
-    f_2 = (rest * d_2[..., None]).sum(1) / d_2.pow(2).sum(1, keepdim=True)
-    soft = (f_2 @ w.T + b).softmax(1) - d_2
-    return torch.stack([f_1, f_2], 1), torch.stack([d_1, d_2], 1), soft
+    d_1 = (f_1 @ w.T + b).softmax(1) - _corner(label, g_b)
+    ours = lone_weight(g, g_b, f_1, d_1) if weights is None else weights[0].expand(len(f_1))
+    theirs = g_b - ours[:, None] * d_1  # b δ₂
+    rest = g - (ours[:, None] * d_1)[:, :, None] * f_1[:, None]  # b δ₂ f₂ᵀ
+    f_2 = (rest * theirs[..., None]).sum(1) / theirs.pow(2).sum(1, keepdim=True)
+    p_2 = (f_2 @ w.T + b).softmax(1)
+    scale = (theirs / p_2).median(1).values if weights is None else weights[1].expand(len(f_1))
+    d_2 = theirs / scale[:, None]  # = p₂ in every class that x̃'s label has no part in
+    soft = p_2 - d_2
+    off_by = (rest - theirs[..., None] * f_2[:, None]).flatten(1).norm(dim=1) / g.norm()
+    off_by = off_by + soft.abs().median(1).values
+    both = torch.stack([ours, scale], 1)
+    return torch.stack([f_1, f_2], 1), torch.stack([d_1, d_2], 1), soft, both, off_by
+
+
+def lone_weight(g: Tensor, g_b: Tensor, f_1: Tensor, d_1: Tensor) -> Tensor:
+    """a (N,) for which G − a δ₁[f₁, 1]ᵀ has one rank less than G = [∇W, ∇b], which has 2.
+
+    a = 1 / (δ₁ᵀ G⁺ᵀ [f₁, 1]) for f₁ and δ₁ in its row and column space (Wedderburn).
+    """
+    left, sizes, right = torch.linalg.svd(torch.cat([g, g_b[:, None]], 1), full_matrices=False)
+    row = torch.cat([f_1, torch.ones_like(f_1[:, :1])], 1) @ right[:2].T
+    return 1 / (d_1 @ left[:, :2] / sizes[:2] * row).sum(1)
 
 
 def refined(model: Module, tensors: Tensors, split: Split) -> Split:
@@ -138,15 +175,15 @@ def refined(model: Module, tensors: Tensors, split: Split) -> Split:
 
     def at(a: Sequence[float]) -> Split:
         f_1 = v @ torch.as_tensor(a).to(g)
-        f, delta, soft = (t[0] for t in completed(model, g, g_b, split.label, f_1[None]))
-        return split._replace(f=f, delta=delta, soft=soft)
+        f, delta, soft, *_ = completed(model, g, g_b, split.label, f_1[None], split.weights)
+        return split._replace(f=f[0], delta=delta[0], soft=soft[0])
 
     def misfit(a: Sequence[float]) -> float:
         _, _, left_over = third_inputs(model, tensors, at(a))
         return left_over
 
     a_0, found = v.T @ split.f[0], []
-    for aside in (0.0, -1.0, 1.0) if sizes[1] < 1e-2 * sizes[0] else (0.0,):
+    for aside in (0.0, -1.0, 1.0) if _parallel(sizes) else (0.0,):
         a = (a_0 + torch.tensor([0, aside]).to(g)).tolist()
         step = 0.2 if aside else 1e-3
         simplex = [a, [a[0] + step / 2, a[1]], [a[0], a[1] + step]]
@@ -164,7 +201,7 @@ def third_inputs(model: Module, tensors: Tensors, split: Split) -> tuple[Tensor,
     third, side = model.features[4], model.shape[-1] // 4
     seen = by_channel(tensors["features.4.weight"].double())
     e = split.delta @ model.head.weight.detach().double() * split.f * (1 - split.f)
-    maps = (e_i.view(third.out_channels, -1) / 2 for e_i in e)
+    maps = (e_i.view(third.out_channels, -1) for e_i in e * split.weights[:, None])
     m = torch.cat([kernel_equations(third, e_i, (side, side)) for e_i in maps], 1)
     inputs = torch.linalg.lstsq(m, seen).solution
     left_over = (m @ inputs - seen).norm().nan_to_num(torch.inf).item()
@@ -173,9 +210,9 @@ def third_inputs(model: Module, tensors: Tensors, split: Split) -> tuple[Tensor,
 
 def conv_maps(model: Module) -> list[Tensor]:
     """The three convolutions as matrices (outputs, inputs) on flat inputs, without their biases."""
-    maps, x = [], torch.zeros(1, *model.shape).double()
+    maps, x = [], model.features[0].weight.detach().new_zeros(1, *model.shape).double()
     for conv, act in zip(model.features[0:6:2], model.features[1:6:2], strict=True):
-        basis = torch.eye(x.numel()).double().view(-1, *x.shape[1:])
+        basis = torch.eye(x.numel()).to(x).view(-1, *x.shape[1:])
         out = conv2d(basis, conv.weight.detach().double(), None, conv.stride, conv.padding)
         maps, x = [*maps, out.flatten(1).T], act(conv(x))
     return maps
@@ -194,7 +231,8 @@ def image_behind(model: Module, tensors: Tensors, split: Split, maps: Sequence[T
     a_2 = a_2.clamp(1e-7, 1 - 1e-7)
     e_2 = e_3 @ m_3 * a_2 * (1 - a_2)
     size = (sides[1], sides[1])
-    ours, theirs = (kernel_equations(second, e.view(channels, -1), size) / 2 for e in e_2)
+    sent = (e.view(channels, -1) for e in e_2 * split.weights[:, None])
+    ours, theirs = (kernel_equations(second, e, size) for e in sent)
     left, sizes, _ = torch.linalg.svd(theirs)
     free = left[:, int((sizes > 1e-6 * sizes[0]).sum()) :].T  # what no x̃ can have caused
     unit = (free @ ours).norm() / len(free) ** 0.5
@@ -207,8 +245,8 @@ def image_behind(model: Module, tensors: Tensors, split: Split, maps: Sequence[T
         fit = ours @ a_1.view(-1, sides[1] ** 2).T - seen
         return torch.cat([fit.T.flatten(), m_2 @ a_1 - out]), a_1
 
-    x, damp = torch.zeros(m_1.shape[1]).double(), 1e-6
-    (r, a_1), eye = residual(x), torch.eye(m_1.shape[1]).double()
+    x, damp = m_1.new_zeros(m_1.shape[1]), 1e-6
+    (r, a_1), eye = residual(x), torch.eye(m_1.shape[1]).to(x)
     for _ in range(12):  # Gauss–Newton: convolution and sigmoid are all that is left
         slope = (a_1 * (1 - a_1))[:, None] * m_1
         rows = ours @ slope.view(-1, sides[1] ** 2, len(x))
@@ -228,7 +266,17 @@ def image_behind(model: Module, tensors: Tensors, split: Split, maps: Sequence[T
 
 def swapped(split: Split) -> Split:
     """The other order: where both labels are one-hot, nothing tells x̃ from x_s but its range."""
-    return split._replace(f=split.f.flip(0), delta=split.delta.flip(0))
+    turned = {n: getattr(split, n).flip(0) for n in ("f", "delta", "weights")}
+    return split._replace(**turned)
+
+
+def _parallel(sizes: Tensor) -> bool:
+    """Are both errors nearly parallel, by the singular values of the last layer's gradient?"""
+    return bool(sizes[1] < 1e-2 * sizes[0])
+
+
+def _corner(label: int, like: Tensor) -> Tensor:
+    return one_hot(torch.tensor(label), len(like)).to(like)
 
 
 def _outside(image: Tensor) -> float:

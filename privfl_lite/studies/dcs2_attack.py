@@ -3,7 +3,8 @@
 Batch 1, untrained sigmoid LeNet, digits. Parts: "table", the paper's defenses under its attackers,
 who look for one image; "variant", what crafting makes and how GS does on it; "joint", L-BFGS on
 both images; "separate", no search over images at all (``attacks.Pair``, which is granted nothing);
-"fresh", the same on other images and nets; "overhead", the time that crafting takes.
+"fresh", the same on other images and nets; "scale", the same for the other scales of Eq. 10;
+"overhead", the time that crafting takes.
 """
 
 from __future__ import annotations
@@ -50,6 +51,7 @@ VARIANTS = {  # name -> options of DCS² besides λg 0.7, a start from training 
     "5:1": {"ratio": "5:1"},
     "10:1": {"ratio": "10:1"},
 }
+SCALED = {"Eq. 10 as printed": {"scale": "sum"}, "released scale": {"scale": "code"}}
 AFTER = {
     "+ Prune 0.7": lambda: Prune(0.7),
     "+ noise 1e-5": lambda: DPGaussian(1e-5),
@@ -100,11 +102,15 @@ def _cells(settings: dict) -> list[dict]:
         for v in ("box", "same label", "+ Prune 0.7", *EACH)
     ]
     cells += [{"part": "fresh", "seed": seed} for seed in settings["fresh"]]
+    cells += [{"part": "scale", "variant": v, "seed": 3} for v in SCALED]  # other images and nets
     return [*cells, {"part": "overhead"}]
 
 
 def _compute(settings: dict, cell: dict) -> dict:
     parts = {"table": _table, "variant": _variant, "separate": _separate, "joint": _joint}
+    if cell["part"] == "scale":
+        few = {"seed": cell["seed"], "images": settings["some_images"]}
+        return _separate(settings | few, cell)
     if cell["part"] == "fresh":
         return _separate(settings | {"seed": cell["seed"]}, {"variant": MAIN})
     return parts.get(cell["part"], _overhead)(settings, cell)
@@ -128,7 +134,7 @@ def defended(settings: dict, variant: str, digit: int | None = None) -> DCS2:
     """The DCS² of a variant; ``digit`` restricts its starts to one class."""
     data = load("mnist")
     keep = slice(None) if digit is None else data.y_train == digit
-    options = {"steps": settings["craft"], "start": "sample"} | VARIANTS[variant]
+    options = {"steps": settings["craft"], "start": "sample"} | (VARIANTS | SCALED)[variant]
     return DCS2(pool=(data.x_train[keep], data.y_train[keep]), **options)
 
 
@@ -275,6 +281,11 @@ def _separate(settings: dict, cell: dict) -> dict:
     }
     if cell["variant"] == MAIN:
         out["pictures"] = packed(images)
+    if cell["variant"] in SCALED:  # a, b as Pair found them, and as they are
+        out["weights"] = [[round(w, 4) for w in p.weights.tolist()] for p in pairs]
+        out["weights_true"] = [
+            round(w, 4) for w in defended(settings, cell["variant"]).weights(1, 1)
+        ]
     return out
 
 
