@@ -2,16 +2,27 @@
 
 Data walks in one direction: ``data`` -> ``models`` -> ``client`` and ``federated``, with
 ``defenses`` at four doors -> ``wire`` -> ``attacks`` -> ``metrics``. Nothing imports backwards.
+
+A room is imported when it is first used (``pf.attacks``, ``pf.load``), so that ``privfl --help``
+does not wait for PyTorch.
 """
 
-from . import assets, attacks, data, defenses, federated, metrics, models, privacy
-from .client import Plan
-from .data import load, partition
-from .federated import FedAvg, fedavg
-from .runtime import PrivflError, device
-from .wire import Upload, share
+from __future__ import annotations
 
-__version__ = "0.1.0"
+from importlib import import_module
+from pkgutil import iter_modules
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from . import assets, attacks, data, defenses, federated, metrics, models, privacy
+    from .client import Plan
+    from .data import load, partition
+    from .errors import PrivflError
+    from .federated import FedAvg, fedavg
+    from .runtime import device
+    from .wire import Upload, share
+
+__version__ = "0.1.0"  # the one place; pyproject.toml reads it from here
 __all__ = [
     "FedAvg",
     "Plan",
@@ -31,3 +42,28 @@ __all__ = [
     "privacy",
     "share",
 ]
+_HOMES = {
+    "FedAvg": "federated",
+    "Plan": "client",
+    "PrivflError": "errors",
+    "Upload": "wire",
+    "device": "runtime",
+    "fedavg": "federated",
+    "load": "data",
+    "partition": "data",
+    "share": "wire",
+}
+_ROOMS = {room.name for room in iter_modules(__path__)}
+
+
+def __getattr__(name: str) -> object:
+    if name in _HOMES:
+        value = globals()[name] = getattr(import_module(f".{_HOMES[name]}", __name__), name)
+        return value
+    if name in _ROOMS:
+        return import_module(f".{name}", __name__)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES, *_ROOMS})

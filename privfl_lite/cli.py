@@ -2,6 +2,7 @@
 
 Results go to standard output as text, and to files with ``--json`` and ``--png``; progress goes to
 standard error. Bad input: one sentence and exit code 2. Ctrl-C: what is done by then is written.
+Nothing slow is imported before a command runs: help and the answer to a typo come at once.
 """
 
 from __future__ import annotations
@@ -10,15 +11,12 @@ import argparse
 import json
 import math
 import sys
-from importlib.metadata import version
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
-import torch
-
-from . import assets, attacks, commands, data, models
-from .runtime import PrivflError
+from . import __version__, commands, names
+from .errors import PrivflError, choose
 from .studies import STUDIES
-from .studies.base import PROFILES
 
 
 def _write_json(path: str, result: dict) -> None:
@@ -49,6 +47,25 @@ def _positive(text: str) -> int:
     return int(text)
 
 
+def _one_of(kind: str, options: Iterable[str]) -> Callable[[str], str]:
+    """The type of an argument that is one of these names."""
+
+    def check(text: str) -> str:
+        try:
+            return choose(kind, text, options)
+        except PrivflError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+
+    return check
+
+
+def _defense(text: str) -> str:
+    """``name:key=value+name``: the names; ``defenses.build`` reads the settings."""
+    for part in text.split("+"):
+        _one_of("defense", names.DEFENSES)(part.partition(":")[0].strip())
+    return text
+
+
 class _Parser(argparse.ArgumentParser):
     """One sentence instead of the usage block."""
 
@@ -60,7 +77,7 @@ class _Parser(argparse.ArgumentParser):
 def parser() -> argparse.ArgumentParser:
     """All commands and their options."""
     top = _Parser(prog="privfl", description="Gradient leakage in federated learning, hands on.")
-    top.add_argument("--version", action="version", version=version("privfl_lite"))
+    top.add_argument("--version", action="version", version=__version__)
     places = top.add_subparsers(required=True, metavar="COMMAND", parser_class=_Parser)
 
     def command(function, *options) -> argparse.ArgumentParser:
@@ -70,24 +87,31 @@ def parser() -> argparse.ArgumentParser:
             p.add_argument(name, type=kind, default=default, help=f"{text} (default: {default})")
         p.add_argument("--json", metavar="FILE", help="write settings and results to this file")
         p.add_argument("--quiet", action="store_true", help="no progress bar")
-        p.add_argument("--threads", type=_positive, default=1, help="for torch (default: 1)")
         return p
 
+    def listed(options: Iterable[str]) -> str:
+        return f"one of: {', '.join(options)}"
+
+    threads = ("--threads", _positive, 1, "of PyTorch")
     common = [
-        ("--dataset", str, "mnist", f"one of: {', '.join(data.NAMES)}"),
+        ("--dataset", _one_of("data set", names.DATASETS), "mnist", listed(names.DATASETS)),
         ("--seed", int, 0, "of everything that is random"),
+        threads,
     ]
-    defense = ("--defense", str, "none", "name:key=value,… joined with +")
+    text = f"name:key=value,… joined with +; a name is {listed(names.DEFENSES)}"
+    defense = ("--defense", _defense, "none", text)
+    model = _one_of("model", names.MODELS)
     target = [
         *common,
-        ("--model", str, "lenet", f"one of: {', '.join(models.MODELS)}"),
+        ("--model", model, "lenet", listed(names.MODELS)),
         ("--images", _positive, 8, "how many images are attacked"),
         ("--batch", _positive, 1, "images behind each upload"),
         ("--steps", _positive, None, "evaluations of the gradient a start"),
         ("--restarts", _positive, None, "starts for each upload"),
     ]
     p = command(commands.attack, defense, *target)
-    p.add_argument("attack", help=f"one of: {', '.join(attacks.ATTACKS)}")
+    kind = _one_of("attack", names.ATTACKS)
+    p.add_argument("attack", type=kind, metavar="ATTACK", help=listed(names.ATTACKS))
     p.add_argument("--knows", nargs="*", default=[], help="facts granted to the attacker")
     p.add_argument("--png", metavar="FILE", help="draw truth, upload and reconstruction")
     command(commands.compare, *target).set_defaults(knows=[])
@@ -95,7 +119,7 @@ def parser() -> argparse.ArgumentParser:
         commands.train,
         *common,
         defense,
-        ("--model", str, "lenet5", f"one of: {', '.join(models.MODELS)}"),
+        ("--model", model, "lenet5", listed(names.MODELS)),
         ("--clients", _positive, 10, "how many"),
         ("--per-round", _positive, None, "clients in a round; all by default"),
         ("--rounds", _positive, 20, "how many"),
@@ -119,10 +143,14 @@ def parser() -> argparse.ArgumentParser:
         ("--accountant", str, "rdp", "rdp or prv"),
         ("--sampling", str, "poisson", "poisson or fixed"),
     )
-    p = command(commands.study, ("--profile", str, "cpu", f"one of: {', '.join(PROFILES)}"))
+    profile = _one_of("profile", names.PROFILES)
+    p = command(commands.study, ("--profile", profile, "cpu", listed(names.PROFILES)), threads)
     p.add_argument("action", choices=("list", "run", "show"))
-    p.add_argument("name", nargs="?", help=f"one of: {', '.join(STUDIES)}")
-    command(commands.fetch).add_argument("asset", help=f"one of: {', '.join(assets.ASSETS)}")
+    kind = _one_of("study", STUDIES)
+    p.add_argument("name", type=kind, nargs="?", metavar="NAME", help=listed(STUDIES))
+    kind = _one_of("asset", names.ASSETS)
+    p = command(commands.fetch)
+    p.add_argument("asset", type=kind, metavar="ASSET", help=listed(names.ASSETS))
     command(commands.doctor)
     return top
 
@@ -130,9 +158,12 @@ def parser() -> argparse.ArgumentParser:
 def main(argv: list[str] | None = None) -> int:
     """Run one command; 0 on success, 2 on bad input, 130 when interrupted."""
     args = parser().parse_args(argv)
-    torch.set_num_threads(args.threads)
     try:
         _check_outputs(args)
+        if "threads" in args:
+            import torch  # slow
+
+            torch.set_num_threads(args.threads)
         result = args.run(args)
         if args.json:
             _write_json(args.json, result)

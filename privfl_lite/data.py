@@ -26,7 +26,7 @@ from safetensors import safe_open
 from torch import Tensor
 
 from . import assets, downloads
-from .runtime import PrivflError, choose, generator
+from .runtime import PrivflError, choose, generator, needs
 
 
 @dataclass(frozen=True)
@@ -233,7 +233,10 @@ def _split(
 def _bundled(path: str) -> Path:
     """A file inside an installed package, without the seconds that importing it takes."""
     package, rest = path.split("/", 1)
-    return Path(find_spec(package).origin).parent / rest
+    with needs("book"):
+        if not (spec := find_spec(package)):
+            raise ModuleNotFoundError(name=package)
+    return Path(spec.origin).parent / rest
 
 
 def _mnist() -> Dataset:

@@ -20,7 +20,7 @@ from PIL import Image, ImageOps
 from torch import Tensor
 
 from . import assets
-from .runtime import PrivflError, torchvision
+from .runtime import PrivflError, needs, torchvision
 
 
 def _download(origin: str, read: Callable[[Path], assets.Files]) -> assets.Source:
@@ -36,7 +36,8 @@ def _download(origin: str, read: Callable[[Path], assets.Files]) -> assets.Sourc
         socket.setdefaulttimeout(5)
         try:
             with contextlib.redirect_stdout(silence), contextlib.redirect_stderr(silence):
-                return f"{origin} {version(origin)}", read(work)
+                files = read(work)
+                return f"{origin} {version(origin)}", files
         except Exception as error:
             failed = time.monotonic()
             raise PrivflError(f"{origin} says {error}") from error
@@ -77,8 +78,9 @@ def _celeba(work: Path) -> assets.Files:
 
 
 def _lfw(work: Path) -> assets.Files:
-    from sklearn.datasets import fetch_lfw_people
-    from sklearn.model_selection import train_test_split
+    with needs("book"):
+        from sklearn.datasets import fetch_lfw_people
+        from sklearn.model_selection import train_test_split
 
     center = (slice(61, 189), slice(61, 189))  # 128 of 250 pixels
     people = fetch_lfw_people(

@@ -29,7 +29,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from . import assets
-from .runtime import PrivflError, choose, generator, torchvision
+from .runtime import PrivflError, choose, generator, needs, torchvision
 
 Values = Tensor | np.ndarray | Sequence[float]
 
@@ -129,7 +129,8 @@ def _backbone(net: str) -> list[Tensor]:
 @lru_cache
 def _lpips_net(net: str) -> torch.nn.Module:
     weights = _backbone(net)  # imports torchvision in our way, before lpips does in its own
-    from lpips import LPIPS
+    with needs("book"):
+        from lpips import LPIPS
 
     with warnings.catch_warnings(), torch.random.fork_rng(devices=[]):  # it draws, then we fill
         warnings.simplefilter("ignore")  # lpips builds its backbone with a deprecated argument

@@ -13,12 +13,13 @@ import warnings
 from collections import Counter
 from collections.abc import Sequence
 from functools import lru_cache
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
 
 import numpy as np
-from scipy.optimize import brentq
-from scipy.special import log_ndtr, ndtr, ndtri
 
-from .runtime import PrivflError, choose
+from .errors import PrivflError, choose, needs
 
 
 def _positive(name: str, value: float) -> None:
@@ -61,6 +62,8 @@ def analytic_gaussian_delta(sigma: float, eps: float) -> float:
     Phi(1 / (2 sigma) - eps sigma) - e^eps Phi(-1 / (2 sigma) - eps sigma), sensitivity 1
     (Balle and Wang 2018, Theorem 8).
     """
+    from scipy.special import log_ndtr, ndtr  # slow to import
+
     _positive("sigma", sigma)
     if not 0 <= eps < math.inf:
         raise PrivflError(f"eps is {eps}; it must be a finite number, 0 or above")
@@ -85,6 +88,9 @@ def analytic_gaussian_sigma(eps: float, delta_dp: float) -> float:
 
 def analytic_gaussian_epsilon(sigma: float, delta_dp: float = 1e-5) -> float:
     """The exact eps of one Gaussian release at ``delta_dp``; for T of them pass sigma / sqrt(T)."""
+    from scipy.optimize import brentq  # slow to import
+    from scipy.special import ndtri
+
     _fraction("delta_dp", delta_dp)
     if analytic_gaussian_delta(sigma, 0.0) <= delta_dp:
         return 0.0
@@ -92,21 +98,36 @@ def analytic_gaussian_epsilon(sigma: float, delta_dp: float = 1e-5) -> float:
     return float(brentq(lambda e: analytic_gaussian_delta(sigma, e) - delta_dp, 0.0, most))
 
 
+ORDERS = (*(1 + x / 10 for x in range(1, 100)), *range(12, 64))  # those of Opacus' RDPAccountant
+
+
+@lru_cache
+def _opacus_rdp() -> ModuleType:
+    """Opacus' one file of Rényi formulas: the whole package imports PyTorch, and takes 3 s."""
+    with needs("dp"):
+        if not (opacus := find_spec("opacus")):
+            raise ModuleNotFoundError(name="opacus")
+    path = Path(opacus.origin).parent / "accountants" / "analysis" / "rdp.py"
+    spec = spec_from_file_location(f"{__name__}.opacus_rdp", path)
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
 @lru_cache(maxsize=4096)
 def _rdp(sigma: float, rate: float, sampling: str) -> tuple[np.ndarray, np.ndarray]:
     """Orders, and the Rényi DP of one round at each of them."""
     if sampling == "poisson":
-        from opacus.accountants import RDPAccountant
-        from opacus.accountants.analysis.rdp import compute_rdp
-
-        orders = np.array(RDPAccountant.DEFAULT_ALPHAS)
+        orders, compute_rdp = np.array(ORDERS), _opacus_rdp().compute_rdp
         return orders, compute_rdp(q=rate, noise_multiplier=sigma, steps=1, orders=orders)
-    from dp_accounting import GaussianDpEvent, NeighboringRelation, SampledWithoutReplacementDpEvent
-    from dp_accounting.rdp import RdpAccountant
+    with needs("dp"):
+        import dp_accounting as dp
+        from dp_accounting.rdp import RdpAccountant
 
     size, total = rate.as_integer_ratio()  # only their ratio matters
-    accountant = RdpAccountant(neighboring_relation=NeighboringRelation.REPLACE_ONE)
-    accountant.compose(SampledWithoutReplacementDpEvent(total, size, GaussianDpEvent(sigma)))
+    accountant = RdpAccountant(neighboring_relation=dp.NeighboringRelation.REPLACE_ONE)
+    release = dp.GaussianDpEvent(sigma)
+    accountant.compose(dp.SampledWithoutReplacementDpEvent(total, size, release))
     orders = accountant.orders
     # A sample never tells more than the whole (Rényi divergence is jointly quasi-convex). The bound
     # can: at large sigma and rate its differences of nearly equal numbers are mostly rounding.
@@ -128,19 +149,19 @@ def _steps(sigma: float | Sequence[float], rounds: int | None) -> Counter[float]
 
 
 def _rdp_epsilon(steps: Counter[float], rate: float, sampling: str, delta_dp: float) -> float:
-    from opacus.accountants.analysis.rdp import get_privacy_spent
-
     total = 0.0
     for sigma, count in steps.items():
         orders, rdp = _rdp(sigma, rate, sampling)
         total = total + count * rdp
     with warnings.catch_warnings():  # "optimal order is the largest alpha": see epsilon's docstring
         warnings.simplefilter("ignore")
-        return max(0.0, float(get_privacy_spent(orders=orders, rdp=total, delta=delta_dp)[0]))
+        spent = _opacus_rdp().get_privacy_spent(orders=orders, rdp=total, delta=delta_dp)
+    return max(0.0, float(spent[0]))
 
 
 def _prv_epsilon(steps: Counter[float], rate: float, delta_dp: float) -> float:
-    from opacus.accountants import PRVAccountant
+    with needs("dp"):
+        from opacus.accountants import PRVAccountant
 
     accountant = PRVAccountant()
     accountant.history = [(sigma, rate, count) for sigma, count in steps.items()]

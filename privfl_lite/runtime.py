@@ -16,24 +16,18 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
+from .errors import PrivflError, choose, needs
 
-class PrivflError(ValueError):
-    """Bad input, in one sentence: what was wrong and what is allowed.
-
-    IPython asks an exception for ``_render_traceback_``; ours answers with the sentence alone, so
-    a notebook shows no stack trace. The command line prints the same sentence and exits with 2.
-    """
-
-    def _render_traceback_(self) -> list[str]:
-        return [f"{type(self).__name__}: {self}"]
-
-
-def choose(kind: str, name: str, options: Iterable[str]) -> str:
-    """Return ``name`` if it is one of ``options``; else say which ones there are."""
-    options = list(options)
-    if name not in options:
-        raise PrivflError(f"unknown {kind} {name!r}; choose one of: {', '.join(options)}")
-    return name
+__all__ = [
+    "PrivflError",
+    "choose",
+    "device",
+    "generator",
+    "needs",
+    "progress",
+    "seeded",
+    "torchvision",
+]
 
 
 def device() -> torch.device:
@@ -91,7 +85,8 @@ def torchvision() -> ModuleType:
     load. A matched pair of wheels imports at once and never reaches the second half.
     """
     try:
-        return importlib.import_module("torchvision")
+        with needs("book"):
+            return importlib.import_module("torchvision")
     except RuntimeError as error:
         if "torchvision::nms" not in str(error):
             raise

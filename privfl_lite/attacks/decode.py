@@ -14,8 +14,6 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import breadth_first_order, minimum_spanning_tree
 from torch import Tensor
 
 from ..gradients import stateless
@@ -142,6 +140,9 @@ def align_signs(images: Tensor, dark: bool = True) -> Tensor:
     Where the images fall into groups that share no encoding, each group has signs of its own: align
     them group by group.
     """
+    from scipy.sparse import coo_array  # slow to import
+    from scipy.sparse.csgraph import breadth_first_order, minimum_spanning_tree
+
     c, h, w = images.shape[1:]
     place = np.arange(c * h * w).reshape(c, h, w)
     pairs = [(place[1:], place[:-1])]

@@ -8,7 +8,7 @@ from torch.func import grad, vmap
 
 from .. import privacy
 from ..gradients import Tensors, batch_loss, stateless
-from ..runtime import PrivflError
+from ..runtime import PrivflError, needs
 from .base import Context, Defense
 
 
@@ -34,7 +34,8 @@ class DPSGD(Defense):
         self.clip, self.sigma, self.steps, self.rate = clip, sigma, steps, rate
 
     def model(self, model: nn.Module) -> nn.Module:
-        from opacus.validators import ModuleValidator  # slow to import
+        with needs("dp"):  # slow to import
+            from opacus.validators import ModuleValidator
 
         return ModuleValidator.fix(model)
 

@@ -13,7 +13,6 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 from torch.nn.functional import one_hot
 
@@ -143,6 +142,8 @@ def draw(n: int, k: int, cap: float, rng: torch.Generator) -> tuple[Tensor, Tens
     while len(columns) < k:
         taken = torch.stack(columns)  # (columns so far, n)
         if n < 4 * k:
+            from scipy.optimize import linear_sum_assignment  # slow to import
+
             cost = torch.rand(n, n, generator=rng).scatter_(1, taken.T, 1e6)
             column = torch.from_numpy(linear_sum_assignment(cost.numpy())[1])
         else:

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy.special import ndtri
 from torch import Tensor
 
 from .. import privacy
@@ -193,5 +192,7 @@ def _system_normal(like: Tensor) -> Tensor:
     through which the clean value may be told (Mironov 2012): a deployment that must exclude that
     needs discrete noise.
     """
+    from scipy.special import ndtri  # slow to import
+
     bits = np.frombuffer(secrets.token_bytes(8 * like.numel()), np.uint64) >> np.uint64(12)
     return torch.from_numpy(ndtri((bits + 0.5) / 2.0**52)).view(like.shape).to(like)

@@ -1,8 +1,13 @@
 """Studies: the experiments behind the book's tables, resumable, stored with their settings."""
 
-from importlib import import_module
+from __future__ import annotations
 
-from .base import Study
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .base import Study
 
 MODULES = (
     "attack_table",
@@ -32,8 +37,33 @@ MODULES = (
     "modelcloak_training",
     "noise",
     "precode",
+    "recursive_trained",
 )
-_ALL = [import_module(f".{name}", __name__).STUDY for name in MODULES]
-STUDIES: dict[str, Study] = {study.name: study for study in _ALL}
 
+
+class _Studies(Mapping[str, "Study"]):
+    """Name -> study. The study ``dcs2-attack`` is ``STUDY`` of ``dcs2_attack``, imported on use."""
+
+    def __getitem__(self, name: str) -> Study:
+        if name not in self:
+            raise KeyError(name)
+        return import_module(f".{name.replace('-', '_')}", __name__).STUDY
+
+    def __contains__(self, name: object) -> bool:
+        return name in tuple(self)
+
+    def __iter__(self) -> Iterator[str]:
+        return (module.replace("_", "-") for module in MODULES)
+
+    def __len__(self) -> int:
+        return len(MODULES)
+
+
+STUDIES = _Studies()
 __all__ = ["STUDIES", "Study"]
+
+
+def __getattr__(name: str) -> object:
+    if name == "Study":
+        return import_module(".base", __name__).Study
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

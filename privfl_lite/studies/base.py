@@ -14,14 +14,15 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 
+from .. import __version__
 from ..data import sources
 from ..federated import FedAvg
+from ..names import PROFILES
 from ..runtime import PrivflError, choose, progress
 from ..stored import find, own
-
-PROFILES = ("cpu", "gpu")
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,8 @@ class Study:
             "sources": done["sources"],
             "versions": {
                 "python": platform.python_version(),
-                **{p: version(p) for p in ("torch", "numpy", "opacus", "privfl_lite")},
+                **{p: version(p) for p in ("torch", "numpy", "opacus") if find_spec(p)},
+                "privfl_lite": __version__,
             },
             "seconds": round(done["seconds"], 1),
             "cells": [found(cell) for cell in cells],

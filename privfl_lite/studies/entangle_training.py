@@ -14,9 +14,6 @@ import statistics
 import time
 
 import torch
-from sklearn.decomposition import PCA
-from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
-from sklearn.metrics import silhouette_score
 from torch import Tensor, nn
 
 from .. import models
@@ -26,7 +23,7 @@ from ..data import load
 from ..defenses import CAFL, POGZFL, Defense, Entangle
 from ..federated import FedAvg, Report
 from ..metrics import auc, auc_interval, wilson
-from ..runtime import generator
+from ..runtime import generator, needs
 from .base import Study
 from .membership import local_model, matched
 
@@ -209,6 +206,11 @@ def _time(settings: dict, cell: dict) -> dict:
 
 def _figure(settings: dict, cell: dict) -> dict:
     """Silhouette and held-out accuracy of a straight cut, of two digits; PCA of 100 of each."""
+    with needs("book"):  # slow to import
+        from sklearn.decomposition import PCA
+        from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+        from sklearn.metrics import silhouette_score
+
     data, each = load("mnist"), settings["digits_each"]
     y = data.y_train
     take = torch.cat([(y == d).nonzero().flatten()[:each] for d in settings["digits"]])

@@ -1,1 +1,9 @@
-"""What only notebooks need: figures, widgets, exercise checks."""
+"""What only notebooks need: figures, widgets, exercise checks. Comes with ``privfl_lite[book]``."""
+
+from importlib import import_module
+
+from ..errors import needs
+
+with needs("book"):
+    for package in ("IPython", "ipywidgets", "matplotlib", "yaml"):
+        import_module(package)

@@ -1,0 +1,24 @@
+"""The names that commands take, for help and for quick answers to a wrong one.
+
+The tables themselves stand beside the code that they name (``attacks.ATTACKS`` and so on), and
+importing them takes PyTorch, a second or more. tests/test_cli.py compares them with these.
+"""
+
+DATASETS = (
+    *("mnist", "faces", "photos", "mnist-full", "fashion", "cifar10", "cifar100", "svhn", "lfw"),
+    *("celeba", "tinyimagenet"),
+)
+MODELS = (
+    *("lenet", "lenet4", "lenet5", "mlp", "cloak", "convnet", "resnet20", "resnet32", "resnet18"),
+    *("resnet34", "vgg16"),
+)
+ATTACKS = (
+    *("closed_form", "recursive", "unlock", "lock_matching", "pair", "dlg", "idlg", "gs", "grnn"),
+    "ggl",
+)
+DEFENSES = (
+    *("none", "dp_gaussian", "dp_sgd", "prune", "soteria", "precode", "ats", "pogz_fl", "ca_fl"),
+    *("mixup", "instahide", "modelcloak", "dcs2", "entangle", "fedkl", "loda"),
+)
+ASSETS = ("mnist", "cifar10", "lpips")  # what `privfl fetch` can take
+PROFILES = ("cpu", "gpu")  # of a study
