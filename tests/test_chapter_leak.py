@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.func import grad
+from torch.func import functional_call, grad, jacfwd
 from torch.nn.functional import conv2d, cross_entropy, unfold
 
 import privfl_lite as pf
@@ -510,11 +510,12 @@ def test_claim_batch_norm(seed: int):
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_prop_batch_norm_hides(seed: int):
-    """Behind batch norm in train mode, brightness and contrast are in no gradient; ∇b is 0."""
+    """Behind batch norm in train mode, the batch's common brightness and contrast are in no
+    gradient; ∇b is 0."""
     gen = rng(seed)
     x, y = normal(3, 2, 8, 8, gen=gen), torch.randint(4, (3,), generator=gen)
 
-    def compare(padding: int, mode: bool, eps: float, contrast: float, brightness: float) -> float:
+    def compare(padding: int, mode: bool, eps: float, contrast, brightness: float) -> float:
         torch.manual_seed(seed)
         conv = nn.Conv2d(2, 3, 3, padding=padding)
         net = nn.Sequential(
@@ -532,6 +533,8 @@ def test_prop_batch_norm_hides(seed: int):
     assert compare(2, True, 1e-14, 1.0, 0.3) > 1e-3  # ... but then the border gives brightness away
     assert 1e-9 < compare(0, True, 1e-5, 0.4, 0.3) < 1e-2  # with ε: nearly
     assert compare(0, False, 1e-14, 0.4, 0.3) > 1e-2  # not in eval mode
+    one = torch.tensor([0.4, 1.0, 1.0]).view(3, 1, 1, 1)
+    assert compare(0, True, 1e-14, one, 0.0) > 1e-3  # nor if one image of the batch changes alone
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -659,6 +662,48 @@ def test_prop_convolution_equations_by_channels():
     for channels, enough in ((5, False), (6, False), (7, True), (12, True)):
         told = sum(min(49, channels * o) for o in (9, 6, 6, 4))
         assert (channels * told + 49 * channels >= 196 * channels) == enough
+
+
+def test_prop_convolution_equations_are_not_all_equations():
+    """With 6 channels the recursion has too few, but the whole gradient fixes the image locally."""
+    gen = rng(0)
+    layers, inp = [], 1
+    for stride in (2, 2, 1):
+        layers += [nn.Conv2d(inp, 6, 5, stride, 2), nn.Sigmoid()]
+        inp = 6
+    net = nn.Sequential(*layers, nn.Flatten(), nn.Linear(6 * 49, 10))
+    for p in net.parameters():
+        p.data = torch.rand(p.shape, generator=gen) - 0.5
+    x, y = torch.rand(1, 1, 28, 28, generator=gen), torch.tensor([3])
+    weights = {n: p.detach() for n, p in net.named_parameters()}
+
+    def whole(x: Tensor) -> Tensor:
+        g = grad(lambda w: cross_entropy(functional_call(net, w, (x,)), y))(weights)
+        return torch.cat([t.flatten() for t in g.values()])
+
+    jacobian = jacfwd(whole)(x).reshape(-1, 784)
+    assert int(torch.linalg.matrix_rank(jacobian, rtol=1e-8)) == 784
+
+
+@pytest.mark.parametrize(("width", "size"), [(256, 16), (1024, 32)])
+def test_a_lone_row_that_nothing_repeats_is_mostly_missed(width: int, size: int):
+    """What the chapter says of the reader: two lone units are enough, one mostly is not."""
+    torch.set_default_dtype(torch.float32)
+    digits, found = pf.load("mnist"), {1: [], 2: []}
+    for seed in range(8):
+        x, y = digits.sample(size, seed=seed)
+        net = pf.models.build("mlp", digits, hidden=(width,), act="relu", seed=seed)
+        images = pf.attacks.ClosedForm().run(pf.share(net, x, y)).images
+        read = pf.metrics.compare(images, x, match=True)["psnr"] > 60
+        on = net.features[1](x.flatten(1)) > 0
+        lone = (on & (on.sum(0) == 1)).sum(1)
+        for k, hit in zip(lone.tolist(), read.tolist(), strict=True):
+            if k:
+                found[min(k, 2)].append(hit)
+    assert all(found[2]) and len(found[2]) > 20
+    assert sum(found[1]) < 0.3 * len(found[1]) and len(found[1]) > 30
+    both = found[1] + found[2]
+    assert 0.3 * len(both) < sum(both) < 0.55 * len(both)  # "a half or a third of what is there"
 
 
 # --- the exercises ---

@@ -11,6 +11,7 @@ from torch import nn
 import privfl_lite as pf
 from privfl_lite.attacks.recursive import Recursive, Step
 from privfl_lite.models import Net
+from privfl_lite.studies import STUDIES, recursive_trained
 
 DIGITS = pf.load("mnist")
 
@@ -157,3 +158,84 @@ def test_one_step_update_serves_as_well_as_a_gradient():
     plan = pf.Plan(eta=0.1, steps=1, batch_size=1)
     upload = pf.share(pf.models.build("lenet", DIGITS), x, y, each=1, plan=plan)
     assert pf.metrics.compare(Recursive().run(upload).images, x)["psnr"].min() > 40
+
+
+# --- the study recursive-trained: does training stop it? ---
+
+
+@pytest.fixture(scope="module")
+def trained() -> dict:
+    return STUDIES["recursive-trained"].show()
+
+
+def read(trained: dict, *acts: str, recipe: str = "", learned: bool = False) -> tuple[int, int]:
+    """(read, all) digits behind the networks with these activations and this recipe."""
+    scores = [
+        v > trained["settings"]["threshold_db"]
+        for cell in trained["cells"]
+        if cell["act"] in acts and recipe in cell["recipe"]
+        if not learned or (cell["accuracy"] > 0.8 and cell["recipe"] != "untrained")
+        for v in cell["psnr"]
+    ]
+    return sum(scores), len(scores)
+
+
+def test_what_the_chapter_says_of_trained_networks(trained):
+    for act in ("sigmoid", "tanh", "relu"):
+        assert read(trained, act, recipe="untrained") == (48, 48)
+    assert read(trained, "sigmoid", "tanh", learned=True) == (228, 228)  # 19 networks
+    learned = [c["accuracy"] for c in trained["cells"] if c["accuracy"] > 0.2]
+    assert min(learned) > 0.855  # "86 % or more"
+    assert read(trained, "sigmoid", recipe="SGD, small") == (48, 48)
+    (collapsed,) = (c for c in trained["cells"] if c["act"] == "tanh" and max(c["psnr"]) < 20)
+    assert collapsed["accuracy"] == 0.1
+    assert read(trained, "relu", recipe="SGD, small") == (48, 48)
+    assert read(trained, "relu", recipe="Adam") == (24, 48)
+    assert read(trained, "relu", recipe="SGD, large") == (0, 48)
+    failed = [f for c in trained["cells"] for f in c.get("failures", [])]
+    assert len(failed) == 72 and all(any(f["open_at_truth"]) for f in failed)
+    assert sum(any(f["too_few"]) for f in failed) == 62
+    assert min(f["channels_on"][0] for f in failed) == 2
+    assert min(f["channels_on"][1] for f in failed) == 0
+    for f in failed:  # what counting misses, rank must miss too
+        assert all(a <= b for a, b in zip(f["too_few"], f["open_at_truth"], strict=True))
+
+
+@pytest.mark.parametrize(
+    ("act", "recipe", "falls"),
+    [("sigmoid", "untrained", False), ("relu", "untrained", False), ("relu", "SGD, large", True)],
+)
+def test_stored_cells_of_trained_networks_come_out_again(trained, act, recipe, falls):
+    """Two of the twelve digits behind one network."""
+    study = STUDIES["recursive-trained"]
+    stored = next(c for c in trained["cells"] if c["act"] == act and recipe in c["recipe"])
+    cell = {k: stored[k] for k in ("act", "recipe", "seed")}
+    again = study.compute({**trained["settings"], "images": 2}, cell)
+    assert again["labels_right"] == 2
+    assert again["accuracy"] == pytest.approx(stored["accuracy"], abs=0.05)
+    for v in again["psnr"] + stored["psnr"][:2]:
+        assert v < 20 if falls else v > 80
+    if falls:
+        assert all(any(f["too_few"]) and any(f["open_at_truth"]) for f in again["failures"])
+
+
+def test_counting_agrees_with_the_proposition():
+    """LeNet's second convolution: 7 channels with all units on are enough, 6 are not."""
+    for channels, enough in ((6, False), (7, True)):
+        conv = nn.Conv2d(channels, channels, 5, 2, 2)
+        on = torch.ones(channels, 7, 7, dtype=torch.bool)
+        assert (recursive_trained.too_few(conv, (14, 14), on) == 0) is enough
+        on[0] = False  # a channel that is off has no equations at all
+        assert recursive_trained.too_few(conv, (14, 14), on) > 0
+    first = nn.Conv2d(1, 12, 5, 2, 2)
+    off = torch.zeros(12, 14, 14, dtype=torch.bool)
+    assert recursive_trained.too_few(first, (28, 28), off) == 784
+
+
+def test_rank_at_the_truth_is_full_where_the_attack_succeeds():
+    x, y = DIGITS.sample(1)
+    net = pf.models.build("lenet", DIGITS, act="relu")
+    assert recursive_trained.open_at_truth(net, x, y, 1e-6) == [0, 0, 0]
+    with torch.no_grad():
+        net.features[2].bias.fill_(-1e4)  # the second convolution is dead
+    assert recursive_trained.open_at_truth(net, x, y, 1e-6)[1] == 12 * 14 * 14

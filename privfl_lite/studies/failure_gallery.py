@@ -187,7 +187,8 @@ def torch_lbfgs(sent: Upload, evaluations: int, line_search: str | None, seed: i
     labels, params = infer_labels(sent), list(sent.model.parameters())
     names, images, ratios = [n for n, _ in sent.model.named_parameters()], [], []
     for u in range(len(sent)):
-        x = starts[u].view(sent.batch, *sent.model.shape).clone().requires_grad_()
+        x = starts[u].view(sent.batch, *sent.model.shape).clone().to(params[0].device)
+        x.requires_grad_()
         optimizer = torch.optim.LBFGS([x], max_iter=20, line_search_fn=line_search)
         seen = [sent.tensors[n][u] for n in names]
         costs: list[float] = []
@@ -209,7 +210,9 @@ def torch_lbfgs(sent: Upload, evaluations: int, line_search: str | None, seed: i
         images.append(x.detach())
         ratio = costs[-1] / costs[0]
         ratios.append(ratio if ratio == ratio else torch.inf)
-    return Reconstruction(torch.cat(images), labels.flatten(), torch.tensor(ratios))
+    return Reconstruction(
+        torch.cat(images), labels.flatten(), torch.tensor(ratios, device=labels.device)
+    )
 
 
 def _restarts(sent: Upload, engine: Matching, count: int, x: Tensor, y: Tensor, seed: int) -> tuple:
@@ -227,8 +230,8 @@ def _restarts(sent: Upload, engine: Matching, count: int, x: Tensor, y: Tensor, 
             for i in range(u)
         ]
     )  # (U, R, B)
-    oracle = scores[torch.arange(u), scores.mean(2).argmax(1)].flatten()
-    rows = torch.arange(u), cost.argmin(1)
+    oracle = scores[torch.arange(u, device=scores.device), scores.mean(2).argmax(1)].flatten()
+    rows = torch.arange(u, device=cost.device), cost.argmin(1)
     best = Reconstruction(images[rows].flatten(0, 1), labels[rows].flatten(), cost[rows])
     return best, [round(v, 2) for v in oracle.tolist()]
 
@@ -239,14 +242,15 @@ def _psnr(x_hat: Tensor, x: Tensor) -> Tensor:
 
 def _compute(settings: dict, cell: dict) -> dict:
     key = cell["cause"], cell["level"]
-    return copy.deepcopy(_run(json.dumps(settings), *SAME_RUN.get(key, key)))
+    nets = len(settings["seeds"]) if cell["cause"] in TWO_NETS else 1  # one n in a row
+    return copy.deepcopy(_run(json.dumps(settings), *SAME_RUN.get(key, key), nets))
 
 
 @lru_cache
-def _run(settings_json: str, cause: str, level: str | int) -> dict:
+def _run(settings_json: str, cause: str, level: str | int, nets: int) -> dict:
     settings, cell = json.loads(settings_json), {"cause": cause, "level": level}
     out: dict = {"psnr": [], "pictures": [], "labels_right": 0, "diverged": 0}
-    for seed in settings["seeds"][: None if cause in TWO_NETS else 1]:
+    for seed in settings["seeds"][:nets]:
         x, y, batch = private(settings, cell, seed)
         net = network(settings, cell, seed)
         sent = upload(settings, cell, net, x, y, batch)
@@ -264,7 +268,7 @@ def _run(settings_json: str, cause: str, level: str | int) -> dict:
         out["psnr"] += [round(row["psnr"], 2) for row in rows]
         out["labels_right"] += sum(
             int(
-                (found.labels[i : i + batch].bincount(minlength=10))
+                (found.labels[i : i + batch].cpu().bincount(minlength=10))
                 .minimum(y[i : i + batch].bincount(minlength=10))
                 .sum()
             )
