@@ -59,11 +59,15 @@ def _one_of(kind: str, options: Iterable[str]) -> Callable[[str], str]:
     return check
 
 
-def _defense(text: str) -> str:
-    """``name:key=value+name``: the names; ``defenses.build`` reads the settings."""
-    for part in text.split("+"):
-        _one_of("defense", names.DEFENSES)(part.partition(":")[0].strip())
-    return text
+def _written(kind: str, options: Iterable[str]) -> Callable[[str], str]:
+    """The type of an argument ``name:key=value+name``: checks the names, leaves the settings."""
+
+    def check(text: str) -> str:
+        for part in text.split("+"):
+            _one_of(kind, options)(part.partition(":")[0].strip())
+        return text
+
+    return check
 
 
 class _Parser(argparse.ArgumentParser):
@@ -81,10 +85,12 @@ def parser() -> argparse.ArgumentParser:
     places = top.add_subparsers(required=True, metavar="COMMAND", parser_class=_Parser)
 
     def command(function, *options) -> argparse.ArgumentParser:
-        p = places.add_parser(function.__name__, help=function.__doc__.split("\n")[0])
+        about = function.__doc__.split("\n")[0]
+        p = places.add_parser(function.__name__, help=about, description=about)
         p.set_defaults(run=function)
         for name, kind, default, text in options:
-            p.add_argument(name, type=kind, default=default, help=f"{text} (default: {default})")
+            text += "" if default is None else f" (default: {default})"
+            p.add_argument(name, type=kind, default=default, help=text)
         p.add_argument("--json", metavar="FILE", help="write settings and results to this file")
         p.add_argument("--quiet", action="store_true", help="no progress bar")
         return p
@@ -99,19 +105,25 @@ def parser() -> argparse.ArgumentParser:
         threads,
     ]
     text = f"name:key=value,… joined with +; a name is {listed(names.DEFENSES)}"
-    defense = ("--defense", _defense, "none", text)
+    defense = ("--defense", _written("defense", names.DEFENSES), "none", text)
     model = _one_of("model", names.MODELS)
     target = [
         *common,
         ("--model", model, "lenet", listed(names.MODELS)),
         ("--images", _positive, 8, "how many images are attacked"),
         ("--batch", _positive, 1, "images behind each upload"),
-        ("--steps", _positive, None, "evaluations of the gradient a start"),
-        ("--restarts", _positive, None, "starts for each upload"),
+        (
+            "--steps",
+            _positive,
+            None,
+            "evaluations of the gradient for each start; by default the attack's own",
+        ),
+        ("--restarts", _positive, None, "starts for each upload; by default the attack's own"),
     ]
     p = command(commands.attack, defense, *target)
-    kind = _one_of("attack", names.ATTACKS)
-    p.add_argument("attack", type=kind, metavar="ATTACK", help=listed(names.ATTACKS))
+    text = f"name:key=value,…; a name is {listed(names.ATTACKS)}"
+    kind = _written("attack", names.ATTACKS)
+    p.add_argument("attack", type=kind, metavar="ATTACK", help=text)
     p.add_argument("--knows", nargs="*", default=[], help="facts granted to the attacker")
     p.add_argument("--png", metavar="FILE", help="draw truth, upload and reconstruction")
     command(commands.compare, *target).set_defaults(knows=[])
@@ -146,6 +158,7 @@ def parser() -> argparse.ArgumentParser:
     profile = _one_of("profile", names.PROFILES)
     p = command(commands.study, ("--profile", profile, "cpu", listed(names.PROFILES)), threads)
     p.add_argument("action", choices=("list", "run", "show"))
+    p.add_argument("--out", metavar="DIR", help="where results are kept (default: results)")
     kind = _one_of("study", STUDIES)
     p.add_argument("name", type=kind, nargs="?", metavar="NAME", help=listed(STUDIES))
     kind = _one_of("asset", names.ASSETS)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import inspect
 import json
+import os
 import platform
 import shutil
 import sys
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def attack(args: argparse.Namespace) -> dict:
-    """Attack the uploads of clients who hold ``--images`` images, and score what comes out."""
+    """Attack the uploads of clients who hold --images images, and score what comes out."""
     if args.png:  # first, because it may be missing
         from .teach.figures import leak_picture, style
     images = pf.data.load(args.dataset)
@@ -58,12 +59,12 @@ def _sent(args: argparse.Namespace, defense: str, images: Dataset) -> tuple:
 def _attack_once(args: argparse.Namespace, name: str, sent: tuple) -> tuple:
     from .studies.judge import judge
 
-    kind = pf.attacks.ATTACKS[name]
+    kind = pf.attacks.ATTACKS[choose("attack", name.partition(":")[0], pf.attacks.ATTACKS)]
     takes = {n for n, p in inspect.signature(kind).parameters.items() if p.annotation == "int"}
     given = {"steps": args.steps, "restarts": args.restarts}
     given = {k: v for k, v in given.items() if v is not None and k in takes}
     quiet = {"show": False} if args.quiet and "show" in inspect.signature(kind).parameters else {}
-    tool, (x, y, upload) = kind(**given, **quiet), sent
+    tool, (x, y, upload) = pf.attacks.build(name, **given, **quiet), sent
     began = time.perf_counter()
     found = tool.run(upload, seed=args.seed)
     seconds = round(time.perf_counter() - began, 2)
@@ -105,7 +106,7 @@ def _row(args: argparse.Namespace, defense: str, name: str, sent: tuple | Privfl
 
 
 def train(args: argparse.Namespace) -> dict:
-    """Federated averaging on held-out test accuracy."""
+    """Train by federated averaging, and print the accuracy on held-out images after each round."""
     images = pf.data.load(args.dataset)
     clients = images.clients(args.clients, args.split, alpha=args.alpha, seed=args.seed)
     run = pf.FedAvg(
@@ -154,6 +155,8 @@ def study(args: argparse.Namespace) -> dict | None:
         for name, item in STUDIES.items():
             print(f"{name:24} {item.about}")
         return {"studies": list(STUDIES)}
+    if args.out:
+        os.environ["PRIVFL_RESULTS"] = args.out
     item = STUDIES[choose("study", args.name or "", STUDIES)]
     result = item.run(args.profile, show=not args.quiet) if args.action == "run" else item.show()
     print(json.dumps(result, indent=1, ensure_ascii=False))
