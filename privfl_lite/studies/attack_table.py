@@ -77,7 +77,7 @@ def _compute(settings: dict, cell: dict) -> dict:
     return {
         "psnr": [round(min(v, 150.0), 2) for v in scores["psnr"].tolist()],
         "ssim": [round(v, 4) for v in scores["ssim"].tolist()],
-        "labels_right": int((found.labels == y).sum()),
+        "labels_right": int((found.labels.cpu() == y).sum()),
         "evaluations": found.evaluations,
         "cpu_seconds_per_image": round(seconds / count, 3),
     }

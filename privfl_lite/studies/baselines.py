@@ -220,7 +220,8 @@ class _Frozen(Defense):
     """Client 5 sends nothing, as the defended client of the published DCS² comparison did."""
 
     def gradient(self, g: Tensors, ctx: Context) -> Tensors:
-        stays = torch.tensor([float(c != 5) for c in ctx.who])
+        where = next(iter(g.values())).device
+        stays = torch.tensor([float(c != 5) for c in ctx.who], device=where)
         return {n: t * stays.view(-1, *[1] * (t.dim() - 1)) for n, t in g.items()}
 
 

@@ -25,7 +25,7 @@ def rank(upload: Upload, x: Tensor, u: int = 0) -> tuple[int, int]:
     """How many entries of upload u are not zero, and the rank of their Jacobian at the image x."""
     g = gradient_of_pixels(upload, read_label(upload)[u], torch.float64)
     keep = flat(upload.tensors)[u] != 0
-    s = torch.linalg.svdvals(jacobian(g, x.double().flatten(), keep))
+    s = torch.linalg.svdvals(jacobian(g, x.to(keep.device).double().flatten(), keep))
     return int(keep.sum()), int((s > 1e-10 * s[0]).sum())
 
 
@@ -105,7 +105,7 @@ def _scores(found: Reconstruction, x: Tensor, y: Tensor) -> dict:
     return {
         "psnr": [round(min(v, 150.0), 2) for v in scores["psnr"].tolist()],
         "ssim": [round(v, 3) for v in scores["ssim"].tolist()],
-        "labels_right": int((found.labels == y).sum()),
+        "labels_right": int((found.labels.cpu() == y).sum()),
     }
 
 

@@ -71,7 +71,7 @@ def imprint(settings: dict, cell: dict) -> dict:
     g = upload.gradients()
     weight, bias = (
         torch.cat([t[:, :-1] - t[:, 1:], t[:, -1:]], 1)
-        for t in (g["first.weight"], g["first.bias"])
+        for t in (g["first.weight"].cpu(), g["first.bias"].cpu())
     )
     rows = row_quotients(weight, bias).view(len(x), -1, *x.shape[1:]) * std + mean
     hit = bias.abs() > 1e-4 * bias.abs().amax(1, keepdim=True)
@@ -87,7 +87,7 @@ def imprint(settings: dict, cell: dict) -> dict:
         "occupied": {str(k): v for k, v in sorted(Counter(hit.sum(1).tolist()).items())},
     }
     if name == HIDDEN:
-        made = torch.cat([defense.crafted[k].images for k in range(len(x))])
+        made = torch.cat([defense.crafted[k].images for k in range(len(x))]).cpu()
         edges = laplace_edges(how["bins"])
         bins = [torch.bucketize(t.flatten(1).mean(1), edges) for t in (units, made)]
         out["together"] = round((bins[0] == bins[1]).double().mean().item(), 4)

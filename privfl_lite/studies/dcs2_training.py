@@ -179,7 +179,7 @@ def parts(settings: dict, data: str, split: str, seed: int) -> tuple[list, tuple
     shares = partition(
         source.y_train, n, split, settings["per_client"][data], settings["alpha"], seed=seed
     )
-    free = torch.ones(len(source.y_train), dtype=torch.bool)
+    free = torch.ones_like(source.y_train, dtype=torch.bool)
     free[torch.cat(shares)] = False
     rest = free.nonzero().flatten()[: settings["pool"]]
     pick = [(source.x_train[rows], source.y_train[rows]) for rows in (*shares, rest)]

@@ -158,7 +158,7 @@ def _blind(settings: dict, cell: dict) -> dict:
     """The mean training digit, a guess that needs no upload."""
     v = victims(settings, MAIN)
     mean = load("mnist").x_train.mean(0).expand_as(v.x)
-    return _scored(settings, Reconstruction(mean, v.y, torch.zeros(len(v.x))), v.x)
+    return _scored(settings, Reconstruction(mean, v.y, v.x.new_zeros(len(v.x))), v.x)
 
 
 def _left_out(settings: dict, cell: dict) -> dict:
@@ -186,7 +186,7 @@ def _variant(settings: dict, cell: dict) -> dict:
     found = attack.run(upload, seed=seed)
     out = _scored(settings, found, v.x)
     if name == "rows filled in":
-        out["label_right"] = int((found.labels == v.y).sum())
+        out["label_right"] = int((found.labels.cpu() == v.y).sum())
     if (cell["variant"], name) == (MAIN, GRANTED):
         out["pictures"] = packed(found.images)
     return out
@@ -203,7 +203,8 @@ def _readout(v: Victims) -> dict:
     mask = estimated(alone)
     exact = torch.stack([(mask[n] == t).flatten(1).all(1) for n, t in v.replaced.items()]).all(0)
     own = own_part(v.upload)
-    r, true = read_features(own), v.upload.model.representation(v.x).detach()
+    r = read_features(own)
+    true = v.upload.model.representation(v.x.to(r)).detach()
     known = ~r.isnan()
     error = ((r - true).abs() / true)[known]
     weight = v.replaced["head.weight"].double().mean((1, 2))

@@ -32,7 +32,7 @@ def _compute(settings: dict, cell: dict) -> dict:
     return {
         "psnr": [round(v, 2) for v in scores["psnr"].tolist()],
         "ssim": [round(v, 4) for v in scores["ssim"].tolist()],
-        "labels_right": int((found.labels == y).sum()),
+        "labels_right": int((found.labels.cpu() == y).sum()),
         "evaluations": found.evaluations,
     }
 

@@ -85,7 +85,7 @@ def identify(images: Tensor, x: Tensor, data: Dataset) -> tuple[list[int], list[
     The first is the label of the nearest public image; the second says whether the nearest of all
     images of the test split is the private one. Distances are Euclidean, after ``as_image``.
     """
-    flat = metrics.as_image(images).flatten(1)
+    flat = metrics.as_image(images).flatten(1).cpu()  # where the data set is
     exact = "donot_use_mm_for_euclid_dist"
     public = torch.cdist(flat, data.x_train[PUBLIC_FROM:].flatten(1), compute_mode=exact)
     near = torch.cdist(flat, data.x_test.flatten(1), compute_mode=exact).argmin(1)

@@ -61,7 +61,7 @@ def _compute(settings: dict, cell: dict) -> dict:
         "psnr": [round(v, 2) for v in scores["psnr"].tolist()],
         "ssim": [round(v, 4) for v in scores["ssim"].tolist()],
         "cost": [float(f"{v:.3g}") for v in found.cost.tolist()],
-        "labels_right": int((found.labels == y).sum()),
+        "labels_right": int((found.labels.cpu() == y).sum()),
         "evaluations": found.evaluations,
         "attack_seconds": round(time.perf_counter() - began, 1),
     }

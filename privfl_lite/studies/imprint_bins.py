@@ -123,7 +123,7 @@ def _bins(settings: dict, cell: dict) -> dict:
     lone, read, worst = [], [], []
     for seed in range(settings["attacked"]):
         x, y = ds.sample(batch, seed=seed)
-        found = ImprintReadout(threshold=1e-6).run(share(net, x, y)).images.flatten(1)
+        found = ImprintReadout(threshold=1e-6).run(share(net, x, y)).images.flatten(1).cpu()
         error = torch.cdist(x.flatten(1), found, p=torch.inf).amin(1)
         stands = alone(x.flatten(1).mean(1), edges)
         lone.append(int(stands.sum()))
@@ -170,14 +170,14 @@ def _scores(x_hat: Tensor, x: Tensor) -> dict:
 def _wire(settings: dict, cell: dict) -> dict:
     net, x, y, mean, std = _photos(settings, cell["gain"])
     if cell["pixels"] == "in [0, 1]":  # the same edges, moved with the pixels
-        mean, std = torch.zeros(3, 1, 1), torch.ones(3, 1, 1)
+        mean, std = torch.zeros_like(mean), torch.ones_like(std)
         pixels = data.load("photos", size=64).x_train
         edges = pixels.mean() + pixels.std() * laplace_edges(10)
         with torch.no_grad():
             net.first.bias.copy_(-cell["gain"] * edges)
     defense = WIRE[cell["defense"]]()
     upload = share(net, (x - mean) / std, y, defense, knows=("labels",), each=1)
-    found = ImprintReadout().run(upload).images
+    found = ImprintReadout().run(upload).images.cpu()
     return _scores(found * std + mean, x)
 
 
@@ -190,7 +190,7 @@ def _decoy(settings: dict, cell: dict) -> dict:
     g = upload.gradients()
     weight, bias = (
         torch.cat([t[:, :-1] - t[:, 1:], t[:, -1:]], 1)
-        for t in (g["first.weight"], g["first.bias"])
+        for t in (g["first.weight"].cpu(), g["first.bias"].cpu())
     )
     rows = attacks.row_quotients(weight, bias).view(len(x), 10, *x.shape[1:]) * std + mean
     hit = bias.abs() > 1e-4 * bias.abs().amax(1, keepdim=True)

@@ -60,7 +60,7 @@ def noise(x: Tensor, t: float) -> Tensor:
 
 def blocks(x: Tensor, t: float) -> Tensor:
     """Rounded to multiples of t in the cosine transform of 8 x 8 blocks, the way JPEG loses."""
-    k = torch.arange(8.0)
+    k = torch.arange(8.0, device=x.device)
     cosine = torch.cos(math.pi * (2 * k + 1) * k.view(8, 1) / 16) / 2  # (frequency, pixel)
     cosine[0] /= math.sqrt(2)
     (height, width), cosine = x.shape[2:], cosine.to(x)
@@ -116,7 +116,7 @@ def distort_to(name: str, x: Tensor, target: float) -> Tensor:
     Of 40 strengths the first that is strong enough, its error then shrunk to fit (``at_psnr``).
     """
     levels, found = LEVELS[choose("distortion", name, LEVELS)], x.clone()
-    open_ = torch.ones(len(x), dtype=torch.bool)
+    open_ = torch.ones(len(x), dtype=torch.bool, device=x.device)
     for i in range(40):
         x_hat = distort(name, x, levels[0] / 2 * (2 * levels[-1] / levels[0]) ** (i / 39))
         found[open_] = x_hat[open_]
