@@ -1,5 +1,8 @@
 """Attacks: each takes an ``Upload`` and returns a ``Reconstruction``; none sees private data."""
 
+from typing import Any
+
+from ..written import read
 from . import membership, obscured
 from .base import Reconstruction
 from .decode import (
@@ -42,6 +45,12 @@ ATTACKS = {
     "ggl": GGL,
 }
 
+
+def build(text: str, **given: Any) -> Any:
+    """``"idlg:nonzero=True,tv=0.1"`` -> ``IDLG(nonzero=True, tv=0.1)``; `given`: more of them."""
+    return read("attack", ATTACKS, text, **given)
+
+
 __all__ = [
     "ATTACKS",
     "DLG",
@@ -64,6 +73,7 @@ __all__ = [
     "Unlock",
     "align_signs",
     "assign_by_known",
+    "build",
     "coefficients_from_labels",
     "conditioning",
     "gauss_newton",

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import ast
-import inspect
-
-from ..runtime import PrivflError, choose
+from ..written import read
 from .ats import ATS
 from .base import Chain, Context, Defense
 from .cafl import CAFL
@@ -44,30 +41,8 @@ DEFENSES: dict[str, type[Defense]] = {
 
 def build(text: str) -> Defense:
     """``"prune:rate=0.7+dp_gaussian:sigma=0.1"`` -> ``Prune(rate=0.7) + DPGaussian(sigma=0.1)``."""
-    made = [_build_one(part.strip()) for part in text.split("+")]
+    made = [read("defense", DEFENSES, part.strip()) for part in text.split("+")]
     return made[0] if len(made) == 1 else sum(made[1:], made[0])
-
-
-def _build_one(text: str) -> Defense:
-    name, _, settings = text.partition(":")
-    kind = DEFENSES[choose("defense", name, DEFENSES)]
-    allowed = [] if kind is Defense else list(inspect.signature(kind).parameters)
-    options = {}
-    for item in filter(None, settings.split(",")):
-        key, _, value = item.partition("=")
-        if key not in allowed or not value:
-            raise PrivflError(
-                f"defense {name!r} has no setting {item!r}; "
-                f"write key=value with key one of: {', '.join(allowed) or 'none'}"
-            )
-        try:
-            options[key] = ast.literal_eval(value)
-        except (ValueError, SyntaxError):
-            options[key] = value  # a word, such as mode=fixed
-    try:
-        return kind(**options)
-    except TypeError as error:
-        raise PrivflError(f"defense {name!r} cannot use {settings!r}: {error}") from None
 
 
 __all__ = [
