@@ -12,7 +12,8 @@ Mixup and InstaHide blend anew in every epoch; Prune acts on every gradient. Mom
 every epoch. Parts: "train", one network for all arms; "architecture", other networks (Table 7),
 centrally; "extractor", how often the public network itself gives an encoding the private label;
 "negative", tests on the negatives 1 − x of test images; "size", more private images; "tuned", the
-public network trained on instead of a new one (with "before", its accuracy at the start).
+public network trained on instead of a new one (with "before", its accuracy at the start);
+"batch norm", a network that has none with one behind each convolution, its rate not searched again.
 
 A cell has an accuracy a seed (first weights, order of images, split over clients; encodings are
 made once), "spread" with Student's interval over the seeds, and "interval", Wilson's over the test
@@ -35,6 +36,7 @@ from ..defenses import build
 from ..defenses.loda import UNIT, WEIGHT
 from ..extractor import PUBLIC_FROM, load_extractor
 from ..federated import FedAvg, evaluate
+from ..keylock import normalize
 from ..metrics import wilson
 from ..runtime import device, generator
 from .base import Study
@@ -56,6 +58,7 @@ ARMS = {  # name -> layers and c of the encodings, if any, and the defense besid
 LARGE = ("resnet18", "resnet34", "vgg16")
 COMPARED = ("none", "LODA₁", "LODA₂")  # on all networks
 NEGATIVES = ("lenet", "mlp", "cloak")
+NORMALIZED = ("cloak",)
 
 
 # options and rates; LeNet's and cloak's were chosen on clean images of the private half that are in
@@ -131,6 +134,8 @@ def _cells(settings: dict) -> list[dict]:
         cells += [{"part": "negative", "model": net, "arm": name} for net in nets]
         for net, sizes in settings["sizes"].items():
             cells += [{"part": "size", "model": net, "train": n, "arm": name} for n in sizes]
+    for net in (net for net in NORMALIZED if net in settings["networks"]):
+        cells += [{"part": "batch norm", "model": net, "arm": name} for name in ("none", "LODA₁")]
     return cells
 
 
@@ -155,6 +160,7 @@ def federation(settings: dict, cell: dict, seed: int) -> FedAvg:
     else:
         net = settings["networks"][name]
         model = models.build(name, load("cifar10"), seed=seed, **net["options"])
+        model = normalize(model, "all") if cell["part"] == "batch norm" else model
         eta, rounds = net["eta"][scheme], net.get("epochs", settings["epochs"][scheme])
     return FedAvg(
         model,
