@@ -136,7 +136,10 @@ def _fill(home: Path, source: Source) -> str:
 
 @contextlib.contextmanager
 def _watch(home: Path) -> Iterator[None]:
-    """From two seconds on, show the bytes that a source has made, in this process or another."""
+    """From two seconds on, show the bytes that a source has made, in this process or another.
+
+    The most that there were so far: a download that was unpacked is deleted, and the bar stays.
+    """
     done, bar = threading.Event(), progress((), f"fetching {home.name}")
     bar.unit, bar.unit_scale, bar.miniters, bar.dynamic_miniters = "B", True, 0, False
 
@@ -144,7 +147,7 @@ def _watch(home: Path) -> Iterator[None]:
         while not done.wait(0.5):
             with contextlib.suppress(OSError):  # files come and go
                 files = home.parent.glob(f"{home.name}.part-*/**/*")
-                bar.update(sum(file.stat().st_size for file in files) - bar.n)
+                bar.update(max(0, sum(file.stat().st_size for file in files) - bar.n))
 
     thread = threading.Thread(target=look, daemon=True)
     thread.start()

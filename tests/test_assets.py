@@ -214,6 +214,32 @@ def test_long_download_is_visible(toy, monkeypatch, capsys):
     assert "fetching toy" in capsys.readouterr().err
 
 
+def test_the_bar_never_goes_back(tmp_path, monkeypatch):
+    """Files that were unpacked are deleted, others take their place; the bar shows the most."""
+    shown = []
+
+    class Bar:
+        n = 0
+
+        def update(self, more: int) -> None:
+            self.n += more
+            shown.append(self.n)
+
+        def close(self) -> None:
+            pass
+
+    monkeypatch.setattr(assets, "progress", lambda *_: Bar())
+    part = tmp_path / "toy.part-1"
+    part.mkdir()
+
+    with assets._watch(tmp_path / "toy"):
+        for size in (141, 64, 133, 150):
+            (part / "file").write_bytes(b"x" * size)
+            enough = len(shown) + 2
+            wait_for(lambda enough=enough: len(shown) >= enough)
+    assert shown == sorted(shown) and {141, 150} <= set(shown) <= {0, 141, 150}
+
+
 def test_unknown_asset_and_unusable_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("PRIVFL_OFFLINE", "1")
     with pytest.raises(PrivflError, match="choose one of: mnist, cifar10, lpips"):
