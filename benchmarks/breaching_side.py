@@ -27,7 +27,8 @@ import torch
 from torch import Tensor, nn
 
 from privfl_lite import models, runtime
-from privfl_lite.wire import Upload, share
+from privfl_lite.client import share
+from privfl_lite.wire import Upload
 
 VERSION = "0.1.2"
 INSTALL = (
@@ -102,7 +103,7 @@ def prepare(
         "buffers": list(model.buffers()),  # sent, so that batch norm is in eval mode
         "metadata": omegaconf.OmegaConf.create(about),
     }
-    labels = upload.knows.get("labels")
+    labels = upload.knows.labels
     shared = {
         "gradients": [upload.tensors[n][0] for n, _ in model.named_parameters()],
         "buffers": None,

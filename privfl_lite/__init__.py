@@ -15,16 +15,19 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from . import assets, attacks, data, defenses, federated, metrics, models, privacy
-    from .client import Plan
+    from .client import share
     from .data import load, partition
     from .errors import PrivflError
     from .federated import FedAvg, fedavg
     from .runtime import device
-    from .wire import Upload, share
+    from .wire import Clip, Facts, Noise, Plan, Upload
 
 __version__ = "0.1.0"  # the one place; pyproject.toml reads it from here
 __all__ = [
+    "Clip",
+    "Facts",
     "FedAvg",
+    "Noise",
     "Plan",
     "PrivflError",
     "Upload",
@@ -44,14 +47,17 @@ __all__ = [
 ]
 _HOMES = {
     "FedAvg": "federated",
-    "Plan": "client",
+    "Clip": "wire",
+    "Facts": "wire",
+    "Noise": "wire",
+    "Plan": "wire",
     "PrivflError": "errors",
     "Upload": "wire",
     "device": "runtime",
     "fedavg": "federated",
     "load": "data",
     "partition": "data",
-    "share": "wire",
+    "share": "client",
 }
 _ROOMS = {room.name for room in iter_modules(__path__)}
 

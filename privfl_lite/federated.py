@@ -18,23 +18,31 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from .client import Data, Plan, batching_pays, clients_at_once, train_many, train_one
-from .defenses.base import Defense
-from .gradients import Tensors, length
-from .runtime import PrivflError, choose, device, generator, progress, seeded
-from .wire import (
-    Upload,
+from .client import (
+    Data,
+    batching_pays,
     check_batch,
+    clients_at_once,
     gradients_of,
+    private_tensors,
     server_copy,
     through_update_door,
+    train_many,
+    train_one,
     update_context,
 )
+from .defenses.base import Defense, Memory
+from .gradients import Tensors, length
+from .models import Net
+from .runtime import PrivflError, choose, device, generator, progress, seeded
+from .stored import identity
+from .wire import Plan, Upload
 
 # purposes of random streams: who takes part; what a client draws; what the server draws
 SAMPLING, SHUFFLE, SERVER = 0, 1, 2
@@ -70,7 +78,7 @@ class FedAvg:
     on from there and ends with the same bits. The model that is passed in stays as it is.
     """
 
-    model: nn.Module
+    model: Net
     clients: Sequence[Data]
     rounds: int
     plan: Plan = field(default_factory=Plan)
@@ -100,7 +108,7 @@ class FedAvg:
             )
         for c, (x, y) in enumerate(self.clients):
             check_batch(self.model, x, y, f"client {c}")
-        self.defense = copy.deepcopy(self.defense)  # what clients remember belongs to this run
+        self.memory = Memory()  # what clients remember belongs to this run
         self.model = self.defense.model(copy.deepcopy(self.model)).to(device())
         self.per_round = self.per_round or len(self.clients)
         self.fast = batching_pays(self.model) if self.fast is None else self.fast
@@ -142,11 +150,11 @@ class FedAvg:
             mean = {n: t / weight for n, t in total.items()}
             rng = generator(self.seed, SERVER, r)
             learned = {n: mean[n] for n, _ in self.model.named_parameters() if n in mean}
-            self._step(mean | self.defense.average(learned, largest / weight, rng), plan)
+            door = learned, largest / weight, rng, self.memory
+            self._step(mean | self.defense.average(*door), plan)
         accuracy, loss = self._measure() if self.test else (None, None)
-        epsilon = self.defense.epsilon(
-            r, self.per_round / len(self.clients), sampling=self.sampling
-        )
+        rate = self.per_round / len(self.clients)
+        epsilon = self.defense.epsilon(r, rate, sampling=self.sampling, memory=self.memory)
         seconds = time.perf_counter() - began
         return Report(r, chosen, accuracy, loss, norms, epsilon, seconds, uploads)
 
@@ -156,16 +164,16 @@ class FedAvg:
             return (torch.rand(n, generator=rng) < self.per_round / n).nonzero().flatten().tolist()
         return torch.randperm(n, generator=rng)[: self.per_round].sort().values.tolist()
 
-    def personal(self, client: int) -> nn.Module:
+    def personal(self, client: int) -> Net:
         """The model as this client uses it: the global one, with what the client keeps at home."""
         net = copy.deepcopy(self.model)
-        own = self.defense.home([client], self.model)
+        own = private_tensors(self.defense, self.model, [client], self.memory)
         net.load_state_dict({n: t[0] for n, t in own.items()}, strict=False)
         return net
 
     def _measure(self) -> tuple[float, float]:
         """Accuracy and loss of the global model; if clients have their own, the mean over them."""
-        if not self.defense.home([0], self.model):
+        if not self.defense.begin(self.model, 0):
             return evaluate(self.model, *self.test)
         n = len(self.clients)
         scores = [evaluate(self.personal(c), *self.test) for c in range(n)]
@@ -179,22 +187,24 @@ class FedAvg:
         """What these clients send, (K, *shape) each, and the changes of their buffers."""
         rngs = [generator(self.seed, SHUFFLE, r, c) for c in who]
         data = [
-            self.defense.data(*(t.to(device()) for t in self.clients[c]), rng)
+            self.defense.data(*(t.to(device()) for t in self.clients[c]), rng, self.memory[c])
             for c, rng in zip(who, rngs, strict=True)
         ]
-        own = self.defense.home(who, self.model)
+        own = private_tensors(self.defense, self.model, who, self.memory)
         if self.share == "gradient":
-            sent = gradients_of(self.model, data, self.defense, rngs, plan.mode, r, who)
+            how = plan.mode, r, who, self.memory
+            sent = gradients_of(self.model, data, self.defense, rngs, *how)
             buffers, after = {}, {n: t - plan.eta * sent[n] for n, t in own.items() if n in sent}
         else:
             if self.fast:
-                delta, after = train_many(self.model, data, plan, self.defense, rngs, r, who)
+                many = data, plan, self.defense, rngs, r, who, self.memory
+                delta, after = train_many(self.model, *many)
             else:
-                one = data[0], plan, self.defense, rngs[0], r, who[0]
+                one = data[0], plan, self.defense, rngs[0], r, who[0], self.memory
                 delta, after = train_one(self.model, *one)
             buffers = {n: after[n] - b for n, b in self.model.named_buffers() if n not in own}
             after |= {n: t + delta[n] for n, t in own.items() if n in delta}
-            ctx = update_context(self.model, data, rngs, self.defense, who, r)
+            ctx = update_context(self.model, data, rngs, self.defense, who, r, self.memory)
             sent = through_update_door(delta, ctx, self.defense)
         for k, ok in enumerate(length(sent).isfinite().tolist()):
             if not ok:
@@ -202,7 +212,9 @@ class FedAvg:
                     f"client {who[k]} sent NaN or infinite values in round {r}; "
                     f"a lower rate than eta={plan.eta:g} may help"
                 )
-        self.defense.take_home(who, {n: after.get(n, t) for n, t in own.items()})
+        for k, c in enumerate(who):
+            mine = {n: after.get(n, t)[k].detach().clone() for n, t in own.items()}
+            self.memory.private[c] = mine
         return {n: t for n, t in sent.items() if self.defense.leaves(n)}, buffers
 
     def _upload(self, client: int, k: int, sent: Tensors, plan: Plan) -> Upload:
@@ -228,12 +240,13 @@ class FedAvg:
                     b += mean[n].to(b.dtype)
 
     def _describe(self) -> str:
-        """Settings, first weights and labels of this run, so that no other run is continued."""
+        """Settings, first weights and data of this run, so that no other run is continued."""
         seen = hashlib.sha256()
-        for t in (*self.model.state_dict().values(), *(y for _, y in self.clients)):
-            seen.update(t.detach().cpu().numpy().tobytes())
-        settings = (self.plan, self.defense, self.per_round, self.sampling, self.share)
-        return f"{settings} {self.weighting} {self.seed} {seen.hexdigest()[:16]}"
+        for t in (*self.model.state_dict().values(), *(t for pair in self.clients for t in pair)):
+            seen.update(t.detach().cpu().contiguous().numpy().tobytes())
+        rates = [self.schedule(r) for r in range(1, self.rounds + 1)] if self.schedule else []
+        how = (self.per_round, self.sampling, self.share, self.weighting, self.seed, rates)
+        return f"{identity(self.plan)} {identity(self.defense)} {how} {seen.hexdigest()[:16]}"
 
     def _resume(self) -> None:
         """Go on from the checkpoint, if there is one and it is of this run."""
@@ -252,7 +265,7 @@ class FedAvg:
                 "delete it or name another file"
             )
         self.model.load_state_dict(saved["model"])
-        self.defense.restore(saved["defense"])
+        self.memory.load_state_dict(saved["memory"])
         self.history = history
 
     def _save(self) -> None:
@@ -261,13 +274,15 @@ class FedAvg:
             return
         reports = [asdict(replace(r, uploads=[])) for r in self.history]
         state = {"settings": self._identity, "model": self.model.state_dict(), "history": reports}
-        state["defense"] = self.defense.state()
+        state["memory"] = self.memory.state_dict()
         part = Path(f"{self.checkpoint}.part")
         torch.save(state, part)
         os.replace(part, self.checkpoint)
 
 
-fedavg = FedAvg  # reads better in ``for report in fedavg(…)``
+def fedavg(model: Net, clients: Sequence[Data], rounds: int, **settings: Any) -> FedAvg:
+    """``FedAvg`` as a function: reads better in ``for report in fedavg(…)``."""
+    return FedAvg(model, clients, rounds, **settings)
 
 
 def evaluate(model: nn.Module, x: Tensor, y: Tensor, batch: int = 500) -> tuple[float, float]:

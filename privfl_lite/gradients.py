@@ -8,7 +8,7 @@ can be differentiated again with respect to the data, which is what an attack ne
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -129,21 +129,21 @@ def passes(model: nn.Module) -> Callable[[Tensors, Tensor, Tensor], tuple[Tensor
 
 
 def update_function(
-    model: nn.Module, eta: float, steps: int, batch_size: int
+    model: nn.Module, eta: float, steps: Sequence[Tensor], momentum: float = 0.0
 ) -> Callable[[Tensors, Tensor, Tensor], Tensors]:
-    """Δ(theta, x, y): what ``steps`` steps of plain SGD from θ add to it, for each of U clients.
+    """Δ(theta, x, y): what SGD from θ adds to it, for each of U clients.
 
-    Step s uses the client's examples s·batch_size … (s+1)·batch_size − 1, counted round the end.
-    The steps are unrolled, so Δ can be differentiated with respect to x.
+    Step s uses the client's examples ``steps[s]``, indices into x[u]. The steps are unrolled, so Δ
+    can be differentiated with respect to x.
     """
     step_gradient = grad(batch_loss(model))
 
     def one_client(theta: Tensors, x: Tensor, y: Tensor) -> Tensors:
-        moved = theta
-        for s in range(steps):
-            take = torch.arange(s * batch_size, (s + 1) * batch_size, device=x.device) % len(x)
+        moved, velocity = theta, {n: torch.zeros_like(w) for n, w in theta.items()}
+        for take in (rows.to(x.device) for rows in steps):
             g = step_gradient(moved, x[take], y[take])
-            moved = {n: w - eta * g[n] for n, w in moved.items()}
+            velocity = {n: momentum * velocity[n] + g[n] for n in g} if momentum else g
+            moved = {n: w - eta * velocity[n] for n, w in moved.items()}
         return {n: moved[n] - theta[n] for n in theta}
 
     return vmap(one_client, in_dims=(None, 0, 0), randomness="different")

@@ -11,6 +11,8 @@ from __future__ import annotations
 import hashlib
 import os
 import sys
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
 from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
@@ -50,6 +52,22 @@ def digest(state: dict[str, Tensor]) -> str:
     for name in sorted(state):
         sha.update(name.encode() + state[name].cpu().contiguous().numpy().tobytes())
     return sha.hexdigest()
+
+
+def identity(value: object) -> str:
+    """Settings as a text that is the same exactly when they are: tensors by their digest."""
+    if isinstance(value, Tensor):
+        return f"tensor {digest({'': value})[:16]}"
+    if isinstance(value, nn.Module):
+        return f"{type(value).__name__} {digest(value.state_dict())[:16]}"
+    if is_dataclass(value) and not isinstance(value, type):
+        held = {f.name: getattr(value, f.name) for f in fields(value)}
+        return f"{type(value).__name__}({identity(held)})"
+    if isinstance(value, Mapping):
+        return ", ".join(f"{k}={identity(v)}" for k, v in value.items())
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(identity, value))}]"
+    return repr(value)
 
 
 def save(net: nn.Module, path: Path, about: dict[str, str]) -> str:

@@ -1,28 +1,170 @@
-"""The wire: what leaves a client. An attack sees an ``Upload`` and nothing else.
+"""The wire: what leaves a client, and what the server knows of it. Types only.
 
-The threat model is this class. Whatever the server holds by its role is a field: the model it sent,
-the rules of training it set, the number of examples a client reports. Anything more, such as the
-labels or the level of the noise, is granted by name with ``knows=`` and then stands in ``knows``.
+An attack sees an ``Upload`` and nothing else, so the threat model is this class. Whatever the
+server holds by its role is a field: the model it sent, the rules of training it set (``Plan``), the
+number of examples a client reports. Anything more, such as the labels or the level of the noise, is
+granted by name with ``knows=`` and then stands in ``upload.knows`` (``Facts``).
 """
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from .client import Data, Plan, train_many
-from .defenses.base import Context, Defense
 from .gradients import Tensors, clip, gradient_function, stateless, update_function, weights
-from .runtime import PrivflError, choose, device, generator, seeded
+from .models import Net
+from .runtime import PrivflError, choose
+
+if TYPE_CHECKING:
+    from .extractor import Extractor
 
 
 @dataclass(frozen=True)
+class Plan:
+    """The rules of local training, set by the server and known to it.
+
+    Either ``epochs`` passes over the data in batches of ``batch_size`` (the last may be smaller),
+    or exactly ``steps`` full batches, read round and round. ``mode`` is that of batch norm.
+    """
+
+    eta: float = 0.1
+    epochs: int = 1
+    steps: int | None = None
+    batch_size: int = 10
+    momentum: float = 0.0
+    shuffle: bool = True
+    mode: str = "train"
+
+    def __post_init__(self) -> None:
+        for name, least in (("epochs", 1), ("batch_size", 1), ("steps", 1)):
+            value = getattr(self, name)
+            if value is not None and value < least:
+                raise PrivflError(f"{name} must be at least {least}; got {value}")
+        if not self.eta > 0 or not 0 <= self.momentum < 1:
+            raise PrivflError(
+                f"eta must be over 0 and momentum in [0, 1); got {self.eta} and {self.momentum}"
+            )
+        choose("mode", self.mode, ("eval", "train"))
+
+    def batches(self, n: int, rng: torch.Generator | None = None) -> list[Tensor]:
+        """Which of n examples each local step uses: one index tensor a step.
+
+        Without ``rng`` the examples are taken as they stand, as an attacker has to take them who
+        does not know in which order they were drawn.
+        """
+
+        def once() -> Tensor:
+            if rng is None or not self.shuffle:
+                return torch.arange(n)
+            return torch.randperm(n, generator=rng)
+
+        if self.steps is None:
+            return [b for _ in range(self.epochs) for b in once().split(self.batch_size)]
+        need = self.steps * self.batch_size
+        return list(torch.cat([once() for _ in range(-(-need // n))])[:need].split(self.batch_size))
+
+
+@dataclass(frozen=True)
+class Noise:
+    """Independent noise of mean 0 on an upload: its standard deviation, one or by tensor or layer.
+
+    ``Noise + Noise`` is that of the sum: variances add.
+    """
+
+    std: float | Mapping[str, float]
+
+    def of(self, name: str) -> float:
+        """The standard deviation in the tensor of this name; its layer's, where that is listed."""
+        if isinstance(self.std, Mapping):
+            return float(self.std[name if name in self.std else name.rpartition(".")[0]])
+        return float(self.std)
+
+    def __add__(self, other: Noise) -> Noise:
+        both = [part.std for part in (self, other)]
+        names = {n: None for std in both if isinstance(std, Mapping) for n in std}
+        if not names:
+            return Noise(math.hypot(self.of(""), other.of("")))
+        return Noise({n: math.hypot(self.of(n), other.of(n)) for n in names})
+
+    def __mul__(self, factor: float) -> Noise:
+        if isinstance(self.std, Mapping):
+            return Noise({n: factor * s for n, s in self.std.items()})
+        return Noise(factor * self.std)
+
+
+@dataclass(frozen=True)
+class Clip:
+    """What was shortened to a length of at most ``bound``: the "update" as one, or every "layer"."""
+
+    bound: float
+    per: str = "update"
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What an attacker is granted besides its role; None is not granted.
+
+    U uploads, B examples behind each. Labels may be classes (U, B) or distributions.
+    """
+
+    labels: Tensor | None = None  # (U, B) or (U, B, classes), as they were trained on
+    noise: Noise | None = None  # on each upload
+    clip: Clip | None = None
+    key: Tensor | None = None  # FedKL: (U, S)
+    lock: Tensor | None = None  # FedKL: weights and bias of the lock, (U, 2C, S + 1)
+    coefficients: Tensor | None = None  # FedKL: γ before β, (U, 2C)
+    guard: Tensor | None = None  # Model Entanglement: the guard's upload as one vector, (U, d)
+    lambda_g: float | None = None  # DCS²: Eq. 10
+    concealed: Tensor | None = None  # DCS²: labels ỹ of the M concealed samples, (U, M)
+    mixture: Tensor | None = None  # DCS²: labels of the augmented batch, (U, B + M, classes)
+    shares: tuple[float, float] | None = None  # DCS²: weights of both parts in Eq. 10
+    policy: str | None = None  # ATS: which transformations
+    c: float | None = None  # LODA: weight of the pixels in Eq. 4
+    extractor: Extractor | None = None  # LODA: g of Eq. 4
+    measurement: Callable[..., Tensors] | None = None  # CA-FL: f(tensors, round), what travels
+    eps: float | None = None  # CA-FL: the budget of one measurement
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What is granted."""
+        return tuple(f.name for f in fields(self) if getattr(self, f.name) is not None)
+
+    def select(self, names: Sequence[str] | str) -> Facts:
+        """Only these; one that does not exist here is refused."""
+        names = (names,) if isinstance(names, str) else tuple(names)
+        return Facts(**{n: getattr(self, choose("fact in knows=", n, self.names)) for n in names})
+
+    def without(self, *names: str) -> Facts:
+        """All but these."""
+        return replace(self, **dict.fromkeys(names))
+
+    def __getitem__(self, rows: slice) -> Facts:
+        """The facts about some of the uploads."""
+        held = {n: getattr(self, n) for n in self.names}
+        return Facts(**{n: v[rows] if isinstance(v, Tensor) else v for n, v in held.items()})
+
+    def __or__(self, other: Facts) -> Facts:
+        """Both together, as of two defenses in a row: noises add, else the later one counts."""
+        both = {n: getattr(other, n) for n in other.names}
+        if self.noise and other.noise:
+            both["noise"] = self.noise + other.noise
+        return replace(self, **both)
+
+    def __repr__(self) -> str:
+        def short(value: Any) -> str:
+            return f"{tuple(value.shape)}" if isinstance(value, Tensor) else f"{value!r}"
+
+        return f"Facts({', '.join(f'{n}={short(getattr(self, n))}' for n in self.names)})"
+
+
+@dataclass(frozen=True, repr=False)
 class Upload:
-    """U independent uploads, one a client, of the same kind and for the same model.
+    """U independent uploads, one per client, of the same kind and for the same model.
 
     ``tensors[name]`` is (U, *shape). ``kind="gradient"``: gradients of the mean loss over ``batch``
     examples. ``kind="update"``: weights after local training minus weights before,
@@ -31,20 +173,35 @@ class Upload:
 
     tensors: Tensors
     kind: str
-    model: nn.Module
+    model: Net
     batch: int
     mode: str = "eval"
     plan: Plan | None = None
-    knows: dict[str, object] = field(default_factory=dict)
+    knows: Facts = field(default_factory=Facts)
 
     def __post_init__(self) -> None:
         choose("kind of upload", self.kind, ("gradient", "update"))
+        choose("mode", self.mode, ("eval", "train"))
+        if self.kind == "update" and self.plan is None:
+            raise PrivflError("an update needs plan=Plan(…), the rules by which it was trained")
+        if self.batch < 1:
+            raise PrivflError(f"batch is the number of examples, at least 1; got {self.batch}")
+        self._check_tensors()
+        self._check_labels()
+
+    def _check_tensors(self) -> None:
         shapes = {n: tuple(p.shape) for n, p in self.model.named_parameters()}
+        rows = {len(t) if t.dim() else 0 for t in self.tensors.values()}
+        if len(rows) != 1 or 0 in rows:
+            raise PrivflError(
+                "an upload needs one tensor or more, each with a row for every client; "
+                f"got {len(self.tensors)} tensors with {sorted(rows)} rows"
+            )
         for name, t in self.tensors.items():
             if tuple(t.shape[1:]) != shapes.get(name):
                 raise PrivflError(
-                    f"upload tensor {name!r} has shape {tuple(t.shape[1:])}; "
-                    f"the model's is {shapes.get(name, 'missing')}"
+                    f"upload tensor {name!r} has shape {tuple(t.shape[1:])} after the clients' "
+                    f"axis; the model's is {shapes.get(name, 'missing')}"
                 )
             bad = (~t.isfinite()).flatten(1).any(1).nonzero().flatten().tolist()
             if bad:
@@ -53,14 +210,27 @@ class Upload:
                     "only finite numbers can be averaged or attacked"
                 )
 
+    def _check_labels(self) -> None:
+        y = self.knows.labels
+        if y is not None and tuple(y.shape[:2]) != (len(self), self.batch):
+            raise PrivflError(
+                f"labels must be ({len(self)}, {self.batch}), uploads by examples; "
+                f"got {tuple(y.shape)}"
+            )
+
     def __len__(self) -> int:
         return len(next(iter(self.tensors.values())))
 
+    def __iter__(self) -> Iterator[Upload]:
+        return (self[i] for i in range(len(self)))
+
     def __getitem__(self, i: int | slice) -> Upload:
-        """Upload i (or a slice of them), with what is known about it."""
-        rows = slice(i, i + 1) if isinstance(i, int) else i
-        known = {n: v[rows] if isinstance(v, Tensor) else v for n, v in self.knows.items()}
-        return replace(self, tensors={n: t[rows] for n, t in self.tensors.items()}, knows=known)
+        """Upload i (or a slice of them), with what is known about it; indices as a list's."""
+        if isinstance(i, int):
+            i = range(len(self))[i]  # counts from the end, and refuses, like a list
+            i = slice(i, i + 1)
+        tensors = {n: t[i] for n, t in self.tensors.items()}
+        return replace(self, tensors=tensors, knows=self.knows[i])
 
     @property
     def nbytes(self) -> int:
@@ -70,166 +240,53 @@ class Upload:
     @property
     def local_steps(self) -> int:
         """How many steps of SGD stand behind one upload."""
-        if self.kind == "gradient":
-            return 1
-        return self.plan.steps or self.plan.epochs * -(-self.batch // self.plan.batch_size)
+        return 1 if self.plan is None else len(self.plan.batches(self.batch))
+
+    @property
+    def letter(self) -> str:
+        """The threat model by the letters of Carletti et al. (2025), and what is granted besides.
+
+        A: the uploads alone. C: the rules of local training, too. Labels, keys and the like are
+        more than any letter.
+        """
+        return " + ".join(("A" if self.plan is None else "C", *self.knows.names))
+
+    def __repr__(self) -> str:
+        what = "gradients" if self.kind == "gradient" else f"updates of {self.local_steps} steps"
+        besides = ", ".join(self.knows.names) or "nothing"
+        return (
+            f"Upload: {len(self)} {what} of {self.nbytes // 4:,} numbers, {self.batch} examples "
+            f"behind each, for {self.model.name}; granted besides: {besides}; letter {self.letter}"
+        )
 
     def gradients(self) -> Tensors:
-        """The uploads as mean gradients: as they are, or −Δ/(η·steps) for updates."""
-        if self.kind == "gradient":
+        """The uploads as mean gradients: as they are, or Δ over −η and the weight of all steps.
+
+        With momentum m step s moves by Σ_j m^(s−j) g_j, so S steps weigh Σ_s (1 − m^s) / (1 − m).
+        """
+        if self.plan is None:
             return self.tensors
-        return {n: -t / (self.plan.eta * self.local_steps) for n, t in self.tensors.items()}
+        m = self.plan.momentum
+        weight = sum((1 - m ** (s + 1)) / (1 - m) for s in range(self.local_steps))
+        return {n: -t / (self.plan.eta * weight) for n, t in self.tensors.items()}
 
     def imitator(self) -> Callable[[Tensor, Tensor], Tensors]:
         """f(x, y): what undefended clients with data x (U, B, C, H, W) and y would have sent.
 
         The server set the rules of training, so it can follow them on data of its own. It does not
         know in which order a client drew its examples and takes them as they stand. Where it is
-        granted the clip C (and what is clipped, "per"), the imitation is clipped too.
+        granted the clip, the imitation is clipped too.
         """
         model, theta = stateless(self.model, self.mode), weights(self.model)
-        if self.kind == "gradient":
+        if self.plan is None:
             f = gradient_function(model)
         else:
-            f = update_function(model, self.plan.eta, self.local_steps, self.plan.batch_size)
-        bound, per = self.knows.get("clip"), self.knows.get("per", "update")
+            steps = self.plan.batches(self.batch)
+            f = update_function(model, self.plan.eta, steps, self.plan.momentum)
+        known = self.knows.clip
 
         def imitation(x: Tensor, y: Tensor) -> Tensors:
             sent = {n: t for n, t in f(theta, x, y).items() if n in self.tensors}
-            return sent if bound is None else clip(sent, float(bound), per)[0]
+            return sent if known is None else clip(sent, known.bound, known.per)[0]
 
         return imitation
-
-
-def check_batch(model: nn.Module, x: Tensor, y: Tensor, whose: str = "the batch") -> None:
-    """One clear sentence if images x or labels y do not fit the model."""
-    if x.dim() != 4 or tuple(x.shape[1:]) != tuple(model.shape):
-        want = ", ".join(map(str, model.shape))
-        raise PrivflError(f"the model takes images of shape (B, {want}); got {tuple(x.shape)}")
-    if len(x) == 0 or len(x) != len(y):
-        raise PrivflError(
-            f"{whose} needs at least one image and as many labels; "
-            f"got {len(x)} images and {len(y)} labels"
-        )
-    if not x.isfinite().all():
-        raise PrivflError(f"{whose} holds NaN or infinite pixels; images lie in [0, 1]")
-    if y.dim() == 1 and not (y.min() >= 0 and y.max() < model.num_classes):
-        raise PrivflError(
-            f"labels must lie in 0…{model.num_classes - 1}; got {y.min().item()}…{y.max().item()}"
-        )
-
-
-def share(
-    model: nn.Module,
-    x: Tensor,
-    y: Tensor,
-    defense: Defense | None = None,
-    knows: Sequence[str] = (),
-    each: int | None = None,
-    plan: Plan | None = None,
-    mode: str = "eval",
-    seed: int = 0,
-) -> Upload:
-    """What clients with images x (N, C, H, W) and labels y (N,) send to the server.
-
-    By default all of x is one client's batch, and its gradient leaves. ``each=k`` makes N/k
-    independent clients with k images each; attacks then work on all of them at once. With a
-    ``plan`` the clients train by it and send their updates. ``knows`` names what the attacker is
-    granted besides: "labels", or anything in ``defense.secrets()``.
-    """
-    check_batch(model, x, y)
-    choose("mode", mode, ("eval", "train"))
-    defense, each = defense or Defense(), each or len(x)
-    if len(x) % each:
-        raise PrivflError(f"each={each} does not divide {len(x)} images into equal clients")
-    net = defense.model(copy.deepcopy(model)).to(device())
-    x, y = x.to(device()), y.to(device())
-    rngs = [generator(seed, k) for k in range(len(x) // each)]
-    data = [
-        defense.data(*pair, rng)
-        for *pair, rng in zip(x.split(each), y.split(each), rngs, strict=True)
-    ]
-    with seeded(seed):
-        if plan is None:
-            sent = gradients_of(net, data, defense, rngs, mode)
-        else:
-            delta, _ = train_many(net, data, plan, defense, rngs)
-            sent = through_update_door(delta, update_context(net, data, rngs, defense), defense)
-    return Upload(
-        {n: t.detach() for n, t in sent.items() if defense.leaves(n)},
-        kind="gradient" if plan is None else "update",
-        model=server_copy(net, defense),
-        batch=each,
-        mode=mode if plan is None else plan.mode,
-        plan=plan,
-        knows=_granted(knows, torch.stack([labels for _, labels in data]), defense),
-    )
-
-
-def gradients_of(
-    net: nn.Module,
-    data: Sequence[Data],
-    defense: Defense,
-    rngs: list[torch.Generator],
-    mode: str,
-    round: int = 0,
-    who: Sequence[int] | None = None,
-) -> Tensors:
-    """One gradient a client over all its data, through the gradient and the update door."""
-    f, theta = gradient_function(stateless(net, mode)), weights(net)
-    rows: list[Tensors | None] = [None] * len(data)
-    who = list(range(len(data)) if who is None else who)
-    # clients with equally many examples go together, those of the first client first
-    for size in dict.fromkeys(len(x) for x, _ in data):
-        now = [k for k, (x, _) in enumerate(data) if len(x) == size]
-        mine = [[part[k] for k in now] for part in (data, rngs, who)]
-        ctx = update_context(net, *mine[:2], defense, mine[2], round)
-        g = f(theta, ctx.x, ctx.y, defense.home(mine[2], net))
-        g = through_update_door(defense.gradient(g, ctx), ctx, defense)
-        for i, k in enumerate(now):
-            rows[k] = {n: t[i] for n, t in g.items()}
-    return {n: torch.stack([row[n] for row in rows]) for n in rows[0]}
-
-
-def update_context(
-    net: nn.Module,
-    data: Sequence[Data],
-    rngs: list[torch.Generator],
-    defense: Defense,
-    who: Sequence[int] | None = None,
-    round: int = 0,
-) -> Context:
-    """What clients hold at the update door: the round's first weights, and all their data."""
-    who = list(range(len(data)) if who is None else who)
-    own, theta = defense.home(who, net), weights(net)
-    theta = {n: own.get(n, p.expand(len(data), *p.shape)) for n, p in theta.items()}
-    x, y = ([pair[i] for pair in data] for i in (0, 1))
-    same = len({len(part) for part in x}) == 1
-    x, y = (torch.stack(x), torch.stack(y)) if same else (x, y)
-    return Context(net, theta, x, y, rngs, round, who)
-
-
-def through_update_door(delta: Tensors, ctx: Context, defense: Defense) -> Tensors:
-    """What the defense makes of the part that leaves; what stays at home is as it was."""
-    out = {n: t for n, t in delta.items() if defense.leaves(n)}
-    return delta | defense.update(out, ctx)
-
-
-def server_copy(net: nn.Module, defense: Defense) -> nn.Module:
-    """The network as the server has it: weights that never leave a client are blank there.
-
-    Of buffers it has its own, whatever the clients have.
-    """
-    net = copy.deepcopy(net)
-    with torch.no_grad():
-        for name, p in net.named_parameters():
-            if not defense.leaves(name):
-                p.zero_()
-    return net
-
-
-def _granted(names: Sequence[str], labels: Tensor, defense: Defense) -> dict[str, object]:
-    """The facts that the attacker is granted, by name."""
-    facts = {"labels": labels, **defense.secrets()}
-    names = (names,) if isinstance(names, str) else names
-    return {name: facts[choose("fact in knows=", name, facts)] for name in names}

@@ -10,7 +10,7 @@ from privfl_lite import PrivflError, attacks, metrics, models, share
 from privfl_lite.attacks import DLG, GS, IDLG, ClosedForm, Matching, infer_label, infer_labels
 from privfl_lite.attacks.engine import adam, lbfgs
 from privfl_lite.attacks.matching import total_variation
-from privfl_lite.client import Plan
+from privfl_lite.wire import Plan
 from privfl_lite.defenses import DPGaussian, Prune
 
 
@@ -253,7 +253,7 @@ def test_per_tensor_distance_is_the_mean_of_each_tensors_own(small):
 
 def test_likelihood_is_the_log_density_of_the_noise(small):
     net, x, y = small
-    upload = share(net, x, y, DPGaussian(0.02), each=1, knows=("labels", "noise_std"))
+    upload = share(net, x, y, DPGaussian(0.02), each=1, knows=("labels", "noise"))
     cost = Matching(distance="likelihood").cost(upload)
     near, far = (cost(z[:, None], y[:, None], torch.arange(4)) for z in (x, x.flip(0)))
 

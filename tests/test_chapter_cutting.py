@@ -13,7 +13,7 @@ from torch import Tensor
 import privfl_lite as pf
 from privfl_lite import metrics
 from privfl_lite.attacks import IDLG, ClosedForm, gauss_newton, newton
-from privfl_lite.client import Plan
+from privfl_lite.wire import Plan
 from privfl_lite.defenses import Context, Prune, Soteria
 from privfl_lite.defenses.prune import largest
 from privfl_lite.defenses.soteria import representation_slopes

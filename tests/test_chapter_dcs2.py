@@ -21,7 +21,7 @@ from privfl_lite.gradients import flat, gradient_function, stateless, weights
 from privfl_lite.runtime import generator
 from privfl_lite.studies import STUDIES
 from privfl_lite.teach import checks_dcs2 as checks
-from privfl_lite.wire import share
+from privfl_lite.client import share
 
 SHAPE = (1, 8, 8)
 

@@ -250,7 +250,7 @@ def test_prop_likelihood_map(seed: int):
     """The likelihood cost is minus the log-density of the upload, up to a constant in x."""
     net, sigma = small(seed=seed), 0.03
     x, y = batch(1, seed)
-    sent = pf.share(net, x, y, pf.defenses.DPGaussian(sigma), knows=("labels", "noise_std"))
+    sent = pf.share(net, x, y, pf.defenses.DPGaussian(sigma), knows=("labels", "noise"))
     cost, who = Matching(distance="likelihood").cost(sent), torch.tensor([0])
     squared, imitate = Matching(distance="l2").cost(sent), sent.imitator()
 
@@ -264,7 +264,7 @@ def test_prop_likelihood_map(seed: int):
     assert gap.item() == pytest.approx(log_density(b) - log_density(a), rel=1e-6)
     ratio = cost(a, y[None], who) / squared(a, y[None], who)
     assert ratio.item() == pytest.approx(1 / (2 * sigma**2))
-    with pytest.raises(pf.PrivflError, match="noise_std"):  # granted, not guessed
+    with pytest.raises(pf.PrivflError, match="noise"):  # granted, not guessed
         Matching(distance="likelihood").cost(pf.share(net, x, y))
 
 
@@ -274,11 +274,11 @@ def test_prop_rounds_average(seed: int):
     net, sigma, T = small(seed=seed), 0.05, 9
     x, y = batch(1, seed)
     rounds = [
-        pf.share(net, x, y, pf.defenses.DPGaussian(sigma), knows=("labels", "noise_std"), seed=t)
+        pf.share(net, x, y, pf.defenses.DPGaussian(sigma), knows=("labels", "noise"), seed=t)
         for t in range(T)
     ]
     mean = {n: torch.stack([r.tensors[n] for r in rounds]).mean(0) for n in rounds[0].tensors}
-    one = replace(rounds[0], tensors=mean, knows={**rounds[0].knows, "noise_std": sigma / T**0.5})
+    one = replace(rounds[0], tensors=mean, knows={**rounds[0].knows, "noise": sigma / T**0.5})
     attack, who = Matching(distance="likelihood"), torch.tensor([0])
     total = [attack.cost(r) for r in rounds]
     single = attack.cost(one)
@@ -442,7 +442,7 @@ def test_the_attacker_of_a_cell_believes_what_it_should():
         sent = failure_gallery.upload(settings, cell, net, x, y, size)
         assert (sent.kind, sent.local_steps) == (kind, steps)
         if level == "wrong":
-            assert not (sent.knows["labels"].flatten() == y).any()
+            assert not (sent.knows.labels.flatten() == y).any()
 
 
 def test_torch_lbfgs_of_the_study_solves_an_easy_case():

@@ -12,7 +12,7 @@ from scipy.stats import kstest, ncx2
 
 from privfl_lite import fedavg, load, models, privacy, share
 from privfl_lite.attacks.matching import Matching
-from privfl_lite.client import Plan
+from privfl_lite.wire import Plan
 from privfl_lite.defenses import Context, ModelCloak
 from privfl_lite.gradients import length
 from privfl_lite.privacy import analytic_gaussian_delta as exact

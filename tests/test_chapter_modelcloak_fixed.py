@@ -18,7 +18,7 @@ from privfl_lite.runtime import generator
 from privfl_lite.studies import STUDIES
 from privfl_lite.studies.modelcloak_attack import CLIPS, SIGMAS, paper_table_2
 from privfl_lite.teach import checks_modelcloak_fixed as checks
-from privfl_lite.wire import share
+from privfl_lite.client import share
 
 
 def digit_uploads(count: int = 3, **cloak: float) -> torch.Tensor:

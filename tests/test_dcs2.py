@@ -199,7 +199,7 @@ def test_augmented_batch_with_soft_labels_is_what_leaves(exact, ratio, concealed
     assert sent.knows["concealed"] == concealed
     assert sent.knows["concealed_labels"].shape == (1, concealed)
     assert sent.knows["weights"] == (4 / (4 + concealed), concealed / (4 + concealed))
-    made, mixture = defense.crafted[0], sent.knows["mixture"]
+    made, mixture = defense.crafted[0], sent.knows.mixture
     torch.testing.assert_close(mixture[0, 4:], made.soft)
     known = replace(sent, batch=4 + concealed)
     again = known.imitator()(torch.cat([x, made.images])[None], mixture)

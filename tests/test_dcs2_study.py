@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from privfl_lite import load, models
-from privfl_lite.client import Plan
+from privfl_lite.wire import Plan
 from privfl_lite.defenses import DCS2, Soteria
 from privfl_lite.defenses.base import Context
 from privfl_lite.federated import FedAvg

@@ -68,7 +68,7 @@ def test_composition_is_in_order_and_flat(setting):
     ]
     assert zeros[0] == pytest.approx(0.9, abs=0.01) and zeros[1] == 0
     three = Prune(0.1) + DPGaussian(0.1) + Prune(0.2)
-    assert len(three.parts) == 3 and three.secrets() == {"noise_std": 0.1}
+    assert len(three.parts) == 3 and three.secrets() == {"noise": 0.1}
 
 
 def test_raw_noise_claims_no_epsilon():

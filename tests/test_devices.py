@@ -146,7 +146,7 @@ def test_share(text):
 
     def run() -> tuple:
         upload = share(net(), X, Y, defended(text), knows, each=2, mode="train")
-        return upload.tensors, upload.knows["labels"], upload.model
+        return upload.tensors, upload.knows.labels, upload.model
 
     twice(run, rounding(text))
     plan = Plan(steps=2, batch_size=2)

@@ -13,7 +13,7 @@ from torch.nn.functional import batch_norm
 import privfl_lite as pf
 from privfl_lite import models, share
 from privfl_lite.attacks import LockMatching, Unlock, read_key
-from privfl_lite.client import Plan
+from privfl_lite.wire import Plan
 from privfl_lite.defenses import DPGaussian, FedKL
 from privfl_lite.defenses.fedkl import uniform
 from privfl_lite.federated import FedAvg, evaluate
@@ -132,7 +132,7 @@ def test_no_byte_of_key_or_lock_is_on_the_wire(net, batch, plan, fresh):
     x, y = batch[0][:4], batch[1][:4]
     upload = share(net, x, y, FedKL(seed=0, fresh=fresh), FACTS, each=2, plan=plan)
     sent = everything(upload)
-    secret = torch.cat([upload.knows["key"].flatten(), upload.knows["lock"].flatten()]).numpy()
+    secret = torch.cat([upload.knows.key.flatten(), upload.knows.lock.flatten()]).numpy()
     pairs = [secret[i : i + 2].tobytes() for i in range(0, len(secret) - 1, 61)]  # 4 bytes may
     assert not any(pair in sent for pair in pairs)  # come up by chance, 8 do not
     assert not any(".lock." in n for n in upload.tensors)
@@ -158,7 +158,7 @@ def test_upload_depends_on_the_key_only_through_gamma_and_beta(net, batch, mode)
     other.take_home([0, 1], homes[1] | biases)  # another key, other weights, the same γ and β
     x, y = batch[0][:2], batch[1][:2]
     a, b = (share(model, x, y, d, FACTS, each=1, mode=mode) for d in (one, other))
-    assert (a.knows["key"] - b.knows["key"]).abs().mean() > 0.2
+    assert (a.knows.key - b.knows.key).abs().mean() > 0.2
     for n, t in a.tensors.items():
         torch.testing.assert_close(b.tensors[n], t, rtol=1e-3, atol=1e-5)
 
@@ -267,7 +267,7 @@ def test_update_door_of_another_defense_leaves_the_lock_alone(net, batch):
     both = FedKL(seed=0) + DPGaussian(1e-3)
     upload = share(net, x, y, both, ("key",), each=1)
     plain = share(net, x, y, FedKL(seed=0), ("key",), each=1)
-    assert torch.equal(upload.knows["key"], plain.knows["key"])
+    assert torch.equal(upload.knows.key, plain.knows.key)
     assert list(upload.tensors) == list(plain.tensors)
 
 
@@ -306,7 +306,7 @@ def test_unlock_finds_image_label_and_secret(net, batch, mode, activation):
     assert torch.equal(found.labels, y)
     assert psnr(found.images, x * (1 if mode == "eval" else 1 / top(x))).min() > 40
     torch.testing.assert_close(
-        attack.coefficients.float(), upload.knows["coefficients"], rtol=0.01, atol=0.01
+        attack.coefficients.float(), upload.knows.coefficients, rtol=0.01, atol=0.01
     )
     assert (found.cost < 0.02).all()
 
@@ -348,7 +348,7 @@ def test_unlock_where_relu_leaves_half_of_the_features_unknown(digits, batch):
 
 def test_dead_channels_show_as_zero_rows(net, batch):
     upload = send(net, batch, 3, activation="relu")
-    gamma = upload.knows["coefficients"][:, :12]
+    gamma = upload.knows.coefficients[:, :12]
     rows = upload.tensors["features.0.weight"].flatten(2).abs().sum(2)
     assert torch.equal(rows == 0, gamma == 0) and 0.2 < (gamma == 0).float().mean() < 0.8
 
@@ -356,7 +356,7 @@ def test_dead_channels_show_as_zero_rows(net, batch):
 def test_key_is_the_quotient_of_the_locks_gradients(net, batch):
     x, y = batch[0][:2], batch[1][:2]
     upload = share(net, x, y, FedKL(seed=0, share_lock=True), ("key",), each=1, mode="train")
-    torch.testing.assert_close(read_key(upload), upload.knows["key"], rtol=1e-3, atol=1e-4)
+    torch.testing.assert_close(read_key(upload), upload.knows.key, rtol=1e-3, atol=1e-4)
 
 
 def test_matching_by_what_the_server_knows(net, batch):

@@ -69,7 +69,7 @@ def test_trained_clients_use_their_own_keys_and_locks(small):
     groups, accuracy = fedkl_targets.trained(small, knows=("key", "coefficients"))
     (key, c), again = (groups[0].upload.knows[n] for n in ("key", "coefficients")), groups[1]
     assert [len(t.x) for t in groups] == [3, 3] and 0.1 < accuracy < 0.95
-    assert torch.equal(key, again.upload.knows["key"]) and not torch.equal(key[0], key[1])
+    assert torch.equal(key, again.upload.knows.key) and not torch.equal(key[0], key[1])
     run = fedkl_targets.training(1, small["seed"], "lock", ())
     for k in range(3):
         _, m = next(locks(run.personal(k)))

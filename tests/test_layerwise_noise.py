@@ -74,7 +74,7 @@ def test_scales_spend_the_budget_exactly():
     b = made.scales(SHARES)
     assert sum(2 * 0.7 * 0.2 / v for v in b.values()) == pytest.approx(3)
     assert b["a"] == pytest.approx(3 * b["b"]) and b["b"] == pytest.approx(0.28 / (3 * 0.75))
-    assert made.secrets()["noise_std"]["a"] == pytest.approx(2**0.5 * b["a"])
+    assert made.secrets()["noise"]["a"] == pytest.approx(2**0.5 * b["a"])
 
 
 def test_layers_are_clipped_in_l1_and_small_ones_left_alone():
@@ -376,11 +376,11 @@ def test_noise_of_a_client_does_not_depend_on_its_neighbors(setting):
 def test_secrets_are_granted_by_name(setting):
     net, x, y = setting
     upload = share(net, x, y, CAFL(), knows=("measurement", "eps"))
-    same = upload.knows["measurement"](upload.tensors)
-    assert upload.knows["eps"] == 5 and set(same) == set(by_layer(upload.tensors))
+    same = upload.knows.measurement(upload.tensors)
+    assert upload.knows.eps == 5 and set(same) == set(by_layer(upload.tensors))
     shares = pogz(net, x)
-    upload = share(net, x, y, POGZFL(importance=shares), knows="noise_std")
-    assert upload.knows["noise_std"].keys() == shares.keys()
+    upload = share(net, x, y, POGZFL(importance=shares), knows="noise")
+    assert upload.knows.noise.keys() == shares.keys()
 
 
 def test_laplace_is_drawn_by_client():

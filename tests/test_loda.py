@@ -253,7 +253,7 @@ def test_with_prune_and_in_fedavg(single, images):
     want = share(model, loda.obscure(x).images, y, Prune(0.5), each=1)
     for name, t in want.tensors.items():
         torch.testing.assert_close(sent.tensors[name], t, atol=1e-6, rtol=1e-4)
-    assert sent.knows["c"] == 1.0 and torch.equal(sent.knows["labels"].flatten(), y)
+    assert sent.knows.c == 1.0 and torch.equal(sent.knows.labels.flatten(), y)
     plan = Plan(eta=0.1, batch_size=1, shuffle=False)
     run = pf.FedAvg(model, [(x, y)], 2, plan, defense=loda, show=False)
     plain = pf.FedAvg(model, [(loda.obscure(x).images, y)], 2, plan, show=False)

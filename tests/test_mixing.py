@@ -107,9 +107,9 @@ def test_flips_hide_little_of_images_on_one_side_of_the_center(digits):
 def test_soft_labels_pass_the_wire_and_compose_with_pruning(batch):
     net = models.build("lenet", (1, 14, 14), 10)
     upload = share(net, *batch, Mixup() + Prune(0.9), each=5, knows=("labels",), seed=2)
-    assert upload.knows["labels"].shape == (2, 5, 10) and set(upload.knows) == {"labels"}
+    assert upload.knows.labels.shape == (2, 5, 10) and set(upload.knows) == {"labels"}
     images, labels, _ = mix(batch[0][:5], batch[1][:5], generator(2, 0))
-    torch.testing.assert_close(upload.knows["labels"][0], labels)
+    torch.testing.assert_close(upload.knows.labels[0], labels)
     again = share(net, images, labels, Prune(0.9))  # the same blend, shared as a batch of its own
     for name, t in again.tensors.items():
         torch.testing.assert_close(upload.tensors[name][:1], t, rtol=1e-4, atol=1e-7)

@@ -12,7 +12,7 @@ from toy import make_clients
 
 from privfl_lite import PrivflError, defenses, fedavg, models, privacy, share
 from privfl_lite.cli import main
-from privfl_lite.client import Plan
+from privfl_lite.wire import Plan
 from privfl_lite.defenses import Context, ModelCloak
 from privfl_lite.defenses import modelcloak as module
 from privfl_lite.defenses.modelcloak import perturbation, select
@@ -318,10 +318,10 @@ def test_an_update_of_zeros_is_sent_bare_by_noise_that_follows():
 
 
 def test_secrets_name_the_noise_only_where_it_is_on_the_wire_and_public():
-    assert ModelCloak(2, 5).secrets() == {"clip": 2, "per": "update", "noise_std": 10}
-    assert "noise_std" in ModelCloak(2, 5, mode="dynamic").secrets()
+    assert ModelCloak(2, 5).secrets() == {"clip": 2, "per": "update", "noise": 10}
+    assert "noise" in ModelCloak(2, 5, mode="dynamic").secrets()
     for kind in ({"mode": "dynamic", "keep": "scale"}, {"where": "server"}):
-        assert "noise_std" not in ModelCloak(2, 5, **kind).secrets()
+        assert "noise" not in ModelCloak(2, 5, **kind).secrets()
 
 
 def test_the_granted_clip_makes_the_imitation_equal_the_clipped_upload(net):

@@ -83,10 +83,10 @@ def test_train_mode_uses_batch_statistics_and_eval_mode_does_not():
 
 def test_upload_grants_only_what_is_asked(net, batch):
     assert share(net, *batch, each=1).knows == {}
-    upload = share(net, *batch, DPGaussian(0.2), knows=("labels", "noise_std"), each=1)
-    assert upload.knows["noise_std"] == 0.2
-    assert torch.equal(upload.knows["labels"].flatten(), batch[1])
-    assert torch.equal(upload[2].knows["labels"].flatten(), batch[1][2:3])
+    upload = share(net, *batch, DPGaussian(0.2), knows=("labels", "noise"), each=1)
+    assert upload.knows.noise == 0.2
+    assert torch.equal(upload.knows.labels.flatten(), batch[1])
+    assert torch.equal(upload[2].knows.labels.flatten(), batch[1][2:3])
 
 
 def test_no_field_of_an_upload_holds_the_private_batch(net, batch):

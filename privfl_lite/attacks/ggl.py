@@ -55,7 +55,7 @@ class GGL:
     def run(self, upload: Upload, seed: int = 0) -> Reconstruction:
         """Attack all uploads; upload k, restart j draws from its own stream (seed, k, j)."""
         net, r, u = self._generator(upload), self.restarts, len(upload)
-        known = upload.knows.get("labels")
+        known = upload.knows.labels
         known = infer_labels(upload, seed=seed) if known is None else known  # (U, B)
         imitate, shape = upload.imitator(), (upload.batch, *upload.model.shape)
 

@@ -77,7 +77,7 @@ class GRNN:
         check_side(upload.model.shape)
         net, theta, z = self._start(upload, seed)
         draw = vmap(lambda w, z: functional_call(net, w, (z,)))
-        imitate, known = upload.imitator(), upload.knows.get("labels")
+        imitate, known = upload.imitator(), upload.knows.labels
         optimizer = torch.optim.RMSprop(theta.values(), lr=self.rate, momentum=self.momentum)
         film = {self.steps * k // self.frames for k in range(1, self.frames + 1)}
         best_cost, history = torch.full((len(upload),), torch.inf, device=z.device), []

@@ -51,7 +51,7 @@ class Unguard:
 
 def own_part(upload: Upload) -> Upload:
     """The uploads with 0 in place of the guard's entries, or without what the guard added."""
-    known, seen = upload.knows.get("guard"), upload.tensors
+    known, seen = upload.knows.guard, upload.tensors
     if known is None:
         mask = estimated(upload)
         return replace(upload, tensors={n: t * ~mask[n] for n, t in seen.items()})

@@ -97,7 +97,7 @@ class ImprintReadout:
             gray = row.new_full((upload.batch - len(best), row.shape[1]), 0.5)
             images.append(torch.cat([row[best], gray]))
             cost.append(b.abs()[~strong].sum() / b.abs().sum())
-        labels = upload.knows.get("labels")
+        labels = upload.knows.labels
         labels = infer_labels(upload, seed=seed) if labels is None else labels
         found = torch.cat(images).reshape(-1, *upload.model.shape)
         return Reconstruction(found, labels.flatten(), torch.stack(cost))

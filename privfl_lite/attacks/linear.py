@@ -47,7 +47,7 @@ class ClosedForm:
             )
         rows = row_quotients(g[f"{layer}.weight"], g[f"{layer}.bias"])
         picked = [_pick(r, b, upload.batch) for r, b in zip(rows, g[f"{layer}.bias"], strict=True)]
-        labels = upload.knows.get("labels")
+        labels = upload.knows.labels
         labels = infer_labels(upload) if labels is None else labels
         images, cost = (torch.stack(part) for part in zip(*picked, strict=True))
         return Reconstruction(images.reshape(-1, *shape), labels.flatten(), cost)

@@ -67,7 +67,7 @@ class LockMatching(Matching):
         if upload.local_steps != 1 or not any(locks(upload.model)):
             raise PrivflError("LockMatching needs a locked network and one local step")
         u, r, shape = len(upload), self.restarts, (upload.batch, *upload.model.shape)
-        labels = upload.knows.get("labels")
+        labels = upload.knows.labels
         labels = infer_labels(upload, seed=seed) if labels is None else labels
         size, secret = self._secret(upload)
         pixels, imitate = torch.Size(shape).numel(), imitator(upload)
@@ -103,11 +103,11 @@ class LockMatching(Matching):
             mask = self.spread * torch.cat([live, torch.ones_like(live)], 1)
             positive = next(locks(upload.model))[1].lock.activation != "none"  # γ, β ≥ 0: public
             return mask.shape[1], lambda z, who: (z.abs() if positive else z) * mask[who]
-        if self.secret == "known" and "coefficients" in upload.knows:
-            return 0, lambda z, who: upload.knows["coefficients"][who]
+        if self.secret == "known" and upload.knows.coefficients is not None:
+            return 0, lambda z, who: upload.knows.coefficients[who]
         matrix, act = lock_of(upload), next(locks(upload.model))[1].lock.activation
         if self.secret == "known":
-            key = upload.knows["key"] if "key" in upload.knows else read_key(upload)
+            key = upload.knows.key if upload.knows.key is not None else read_key(upload)
             return 0, lambda z, who: coefficients(matrix[who], key[who], act)
 
         def from_key(z: Tensor, who: Tensor) -> Tensor:  # starts as U[0, 1] in mean and spread
@@ -153,8 +153,8 @@ def alive(upload: Upload) -> Tensor:
 
 def lock_of(upload: Upload) -> Tensor:
     """The lock (U, 2C, S + 1), as granted or as the server has it because it is shared."""
-    if "lock" in upload.knows:
-        return upload.knows["lock"]
+    if upload.knows.lock is not None:
+        return upload.knows.lock
     names = [name for name, _ in locks(upload.model)]
     if f"{names[0]}.lock.scale.weight" not in upload.tensors:
         raise PrivflError('this attacker holds the lock: grant it with knows=("lock",)')

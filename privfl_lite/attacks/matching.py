@@ -27,7 +27,7 @@ class Matching:
 
     ``distance``: "l2" (sum of squared differences over all tensors), "cosine" (1 − cosine of the
     angle between all tensors taken as one vector) or "likelihood" (l2 / 2σ²: minus the log-density
-    of what was seen when noise N(0, σ²) lies on it; σ is granted with ``knows=("noise_std",)``).
+    of what was seen when noise N(0, σ²) lies on it; σ is granted with ``knows=("noise",)``).
     ``tv`` weighs the mean absolute difference of neighboring pixels; beside a likelihood, a prior.
     ``box`` keeps pixels in [0, 1]. ``labels``: "joint" searches for them too,
     "infer" reads them off the last layer; labels granted with ``knows=`` are used in any case.
@@ -80,7 +80,7 @@ class Matching:
         upload = rounds[0]
         u, r, shape = len(upload), self.restarts, (upload.batch, *upload.model.shape)
         terms = [self.cost(a) for a in rounds]
-        known = upload.knows.get("labels")
+        known = upload.knows.labels
         if known is None and self.labels == "infer":
             known = infer_labels(upload, seed=seed)
         pixels, classes = torch.Size(shape).numel(), upload.model.num_classes
@@ -155,18 +155,21 @@ class Matching:
         seen = {n: t for n, t in upload.tensors.items() if not n.startswith(tuple(self.drop))}
         if not seen:
             raise PrivflError(f"drop={self.drop} leaves no tensor to match")
-        kind, scale, imitate = self.distance, 1.0, upload.imitator()
+        kind, imitate, weight = self.distance, upload.imitator(), {}
         if kind == "likelihood":
-            if "noise_std" not in upload.knows:
-                raise PrivflError("distance='likelihood' needs the noise: knows=('noise_std',)")
-            kind, scale = "l2", 1 / (2 * float(upload.knows["noise_std"]) ** 2)
+            if upload.knows.noise is None:
+                raise PrivflError("distance='likelihood' needs the noise: knows=('noise',)")
+            kind, noise = "l2", upload.knows.noise
+            weight = {n: 1 / (2**0.5 * noise.of(n)) for n in seen}  # squared: 1 / 2σ²
         groups = [[n] for n in seen] if self.per_tensor else [list(seen)]
 
         def cost(x: Tensor, y: Tensor, who: Tensor) -> Tensor:
             a, b = imitate(x, y), {n: t[who] for n, t in seen.items()}
+            if weight:
+                a, b = ({n: w * side[n] for n, w in weight.items()} for side in (a, b))
             if self.nonzero:
                 a = {n: a[n] * (t != 0) for n, t in b.items()}
-            return scale / len(groups) * sum(distance(kind, a, b, names) for names in groups)
+            return 1 / len(groups) * sum(distance(kind, a, b, names) for names in groups)
 
         return cost
 

@@ -151,7 +151,7 @@ def attack(name: str, upload: Upload, steps: int, seed: int = 0) -> Tensor:
 
 def _matching(name: str, upload: Upload, steps: int, start: Tensor, k: int) -> Tensor:
     """L2 and L-BFGS with noise of the attacker's choice."""
-    shape, y, imitate = upload.model.shape, upload.knows["labels"], imitator(upload)
+    shape, y, imitate = upload.model.shape, upload.knows.labels, imitator(upload)
     pixels, seen = start.shape[1], upload.tensors
     fixed = read_noise(upload) if name == "noise read" else start.new_zeros(len(upload), k)
     draws = [torch.randn(k, generator=generator(7, j)).to(start) for j in range(8)]

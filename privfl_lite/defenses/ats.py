@@ -10,13 +10,16 @@ rounds only inside those that are made of gray levels (posterize, equalize).
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 from torch.nn.functional import conv2d
 
+from ..gradients import Tensors
 from ..runtime import PrivflError
-from .base import Defense
+from ..wire import Facts
+from .base import Context, Defense
 
 _LIST = """
 invert7 contrast6 rotate2 translate_x9 sharpness1 sharpness3 shear_y2 translate_y2 autocontrast5
@@ -63,6 +66,7 @@ def parse(policy: str) -> tuple[tuple[int, ...], ...]:
     return lists
 
 
+@dataclass(frozen=True)
 class ATS(Defense):
     """Replace each image by a transformed one; labels stay.
 
@@ -72,11 +76,14 @@ class ATS(Defense):
     to hide a pixel.
     """
 
-    def __init__(self, policy: str = "3-1-7+43-18-18"):
-        parse(policy)
-        self.policy = str(policy).replace("/", "+")
+    policy: str = "3-1-7+43-18-18"  # "/" may stand for "+"
 
-    def data(self, x: Tensor, y: Tensor, rng: torch.Generator) -> tuple[Tensor, Tensor]:
+    def __post_init__(self) -> None:
+        parse(self.policy)
+
+    def data(
+        self, x: Tensor, y: Tensor, rng: torch.Generator, kept: Tensors | None = None
+    ) -> tuple[Tensor, Tensor]:
         if x.shape[1] not in (1, 3):
             raise PrivflError(f"ATS takes gray or RGB images, 1 or 3 channels; got {x.shape[1]}")
         lists = parse(self.policy)
@@ -89,8 +96,8 @@ class ATS(Defense):
                 out[rows] = transform(x[rows], indices, signs[rows].to(x))
         return out, y
 
-    def secrets(self) -> dict[str, object]:
-        return {"policy": self.policy}
+    def facts(self, ctx: Context) -> Facts:
+        return Facts(policy=str(self.policy).replace("/", "+"))
 
 
 def transform(x: Tensor, indices: tuple[int, ...], signs: Tensor) -> Tensor:

@@ -1,40 +1,83 @@
-"""A defense is one class with four doors; each does nothing unless a subclass overrides it.
+"""A defense is settings and doors; each door does nothing unless a subclass overrides it.
 
     data      the images and labels of one client, before it trains
-    model     the network, and which of its tensors may leave
+    model     the network; which of its tensors may leave, and what clients have in their place
     gradient  the gradient of one step
     update    what leaves at the end of a round (with a single shared gradient: that gradient)
 
 A fifth is not the client's: ``average`` is what a trusted server does to the mean of the uploads.
 
-Gradients and updates come for *many clients at once*: each tensor is (K, *shape), client first.
-Random numbers come from ``ctx.rngs``, one generator a client, so that the outcome for a client does
-not depend on which other clients were computed beside it. What a client must remember (a residual,
-a key) a defense keeps by the client's number, in attributes that begin with an underscore.
-``A() + B()`` applies A, then B, at every door.
+A defense is a frozen dataclass and remembers nothing. What clients must remember (a residual, a
+key) stands in ``ctx.memory``, which belongs to the run. Gradients and updates come for *many
+clients at once*: each tensor is (K, *shape), client first. Random numbers come from ``ctx.rngs``,
+one generator per client, so that the outcome for a client does not depend on which others were
+computed beside it. ``A() + B()`` applies A, then B, at every door.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ..gradients import Tensors
+from ..models import Net
+from ..wire import Facts
+
+
+class Memory:
+    """What is remembered from round to round, owned by a run and saved with it.
+
+    ``private[client]``: the tensors of the model that this client has for itself; the run trains
+    them and puts them back. ``memory[client]``: tensors that a defense writes. ``memory.run``:
+    numbers about the whole run. Each part of a chain has notes of its own (``part``).
+    """
+
+    def __init__(self) -> None:
+        self.private: dict[int, Tensors] = {}
+        self.clients: dict[int, Tensors] = {}
+        self.run: dict = {}
+        self.parts: dict[int, Memory] = {}
+
+    def __getitem__(self, client: int) -> Tensors:
+        return self.clients.setdefault(client, {})
+
+    def part(self, i: int) -> Memory:
+        """The notes of part i of a chain; private tensors are common to all parts."""
+        mine = self.parts.setdefault(i, Memory())
+        mine.private = self.private
+        return mine
+
+    def state_dict(self) -> dict:
+        """For a checkpoint; never on the wire."""
+        parts = {i: {**m.state_dict(), "private": {}} for i, m in self.parts.items()}
+        own = {"private": self.private, "clients": self.clients, "run": self.run}
+        return {**own, "parts": parts}
+
+    def load_state_dict(self, state: dict) -> None:
+        self.private, self.clients, self.run = (state[k] for k in ("private", "clients", "run"))
+        for i, part in state["parts"].items():
+            self.part(i).load_state_dict(part)
+            self.part(i)  # shares the private tensors again
 
 
 @dataclass(frozen=True)
 class Context:
     """What the clients hold while a defense acts on their gradients or updates."""
 
-    model: nn.Module
+    model: Net
     theta: Tensors  # weights at which the gradient was taken, name -> (K, *shape)
     x: Tensor | list[Tensor]  # the batch (K, B, C, H, W); at the update door, all local data
     y: Tensor | list[Tensor]
     rngs: list[torch.Generator]
     round: int = 0
-    who: list[int] = field(default_factory=list)  # the clients' numbers, for what they remember
+    who: list[int] = field(default_factory=list)  # the clients' numbers; 0, 1, … by default
+    memory: Memory = field(default_factory=Memory)
+
+    def __post_init__(self) -> None:
+        if not self.who:
+            object.__setattr__(self, "who", list(range(len(self.rngs))))
 
     def normal(self, like: Tensor) -> Tensor:
         """Standard normal noise shaped like ``like`` (K, *shape), each client from its own rng."""
@@ -42,14 +85,20 @@ class Context:
         return torch.stack(draws).to(like)
 
 
+@dataclass(frozen=True)
 class Defense:
     """No defense: every door is open. Subclasses override the doors that they guard."""
 
-    def data(self, x: Tensor, y: Tensor, rng: torch.Generator) -> tuple[Tensor, Tensor]:
-        """Replace one client's images (n, C, H, W) and labels (n,) or (n, classes)."""
+    def data(
+        self, x: Tensor, y: Tensor, rng: torch.Generator, kept: Tensors | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Replace one client's images (n, C, H, W) and labels (n,) or (n, classes).
+
+        ``kept`` is what the client remembers (``memory[client]``), to read and write.
+        """
         return x, y
 
-    def model(self, model: nn.Module) -> nn.Module:
+    def model(self, model: Net) -> Net:
         """Change the network that the clients train (a copy is handed in)."""
         return model
 
@@ -57,12 +106,9 @@ class Defense:
         """Whether the tensor of this name may leave the client."""
         return True
 
-    def home(self, who: list[int], model: nn.Module) -> Tensors:
-        """What these clients have in place of the server's weights and buffers, (K, *shape)."""
+    def begin(self, model: Net, client: int) -> Tensors:
+        """What this client has, at first, in place of the server's weights and buffers."""
         return {}
-
-    def take_home(self, who: list[int], tensors: Tensors) -> None:
-        """What became of it in a round of training, for these clients' next round."""
 
     def gradient(self, g: Tensors, ctx: Context) -> Tensors:
         """Change the gradient of one step, name -> (K, *shape)."""
@@ -72,50 +118,47 @@ class Defense:
         """Change what leaves at the end of a round, name -> (K, *shape)."""
         return delta
 
-    def average(self, mean: Tensors, share: float, rng: torch.Generator) -> Tensors:
+    def average(self, mean: Tensors, share: float, rng: torch.Generator, memory: Memory) -> Tensors:
         """Change the mean of the uploads, at the server; a client weighs at most ``share``."""
         return mean
 
     def epsilon(
-        self, rounds: int, rate: float, delta_dp: float = 1e-5, sampling: str = "poisson"
+        self,
+        rounds: int,
+        rate: float,
+        delta_dp: float = 1e-5,
+        sampling: str = "poisson",
+        memory: Memory | None = None,
     ) -> float | None:
         """The ε that holds after these rounds, or None where no guarantee is claimed.
 
-        A share ``rate`` of the clients takes part in a round, drawn by ``sampling``.
+        A share ``rate`` of the clients takes part in a round, drawn by ``sampling``; ``memory`` is
+        that of the run.
         """
         return None
 
-    def secrets(self) -> dict[str, object]:
-        """What an attacker may be granted by name with ``knows=``."""
-        return {}
+    def facts(self, ctx: Context) -> Facts:
+        """What an attacker may be granted about these clients' uploads with ``knows=``."""
+        return Facts()
 
-    def state(self) -> dict:
-        """What clients remember from one round to the next, for a checkpoint; never on the wire."""
-        return {}
-
-    def restore(self, state: dict) -> None:
-        """Go on from a ``state``."""
-
-    def __add__(self, other: Defense) -> Defense:
+    def __add__(self, other: Defense) -> Chain:
         return Chain((*getattr(self, "parts", (self,)), *getattr(other, "parts", (other,))))
 
-    def __repr__(self) -> str:
-        settings = ", ".join(f"{k}={v!r}" for k, v in vars(self).items() if k[0] != "_")
-        return f"{type(self).__name__}({settings})"
 
-
+@dataclass(frozen=True)
 class Chain(Defense):
     """Several defenses, one after the other at every door."""
 
-    def __init__(self, parts: tuple[Defense, ...]):
-        self.parts = parts
+    parts: tuple[Defense, ...]
 
-    def data(self, x: Tensor, y: Tensor, rng: torch.Generator) -> tuple[Tensor, Tensor]:
+    def data(
+        self, x: Tensor, y: Tensor, rng: torch.Generator, kept: Tensors | None = None
+    ) -> tuple[Tensor, Tensor]:
         for part in self.parts:
-            x, y = part.data(x, y, rng)
+            x, y = part.data(x, y, rng, kept)
         return x, y
 
-    def model(self, model: nn.Module) -> nn.Module:
+    def model(self, model: Net) -> Net:
         for part in self.parts:
             model = part.model(model)
         return model
@@ -123,48 +166,50 @@ class Chain(Defense):
     def leaves(self, name: str) -> bool:
         return all(part.leaves(name) for part in self.parts)
 
-    def home(self, who: list[int], model: nn.Module) -> Tensors:
-        return {n: t for part in self.parts for n, t in part.home(who, model).items()}
-
-    def take_home(self, who: list[int], tensors: Tensors) -> None:
-        for part in self.parts:
-            part.take_home(who, tensors)
+    def begin(self, model: Net, client: int) -> Tensors:
+        return {n: t for part in self.parts for n, t in part.begin(model, client).items()}
 
     def gradient(self, g: Tensors, ctx: Context) -> Tensors:
-        for part in self.parts:
-            g = part.gradient(g, ctx)
+        for i, part in enumerate(self.parts):
+            g = part.gradient(g, replace(ctx, memory=ctx.memory.part(i)))
         return g
 
     def update(self, delta: Tensors, ctx: Context) -> Tensors:
-        for part in self.parts:
-            delta = part.update(delta, ctx)
+        for i, part in enumerate(self.parts):
+            delta = part.update(delta, replace(ctx, memory=ctx.memory.part(i)))
         return delta
 
-    def average(self, mean: Tensors, share: float, rng: torch.Generator) -> Tensors:
-        for part in self.parts:
-            mean = part.average(mean, share, rng)
+    def average(self, mean: Tensors, share: float, rng: torch.Generator, memory: Memory) -> Tensors:
+        for i, part in enumerate(self.parts):
+            mean = part.average(mean, share, rng, memory.part(i))
         return mean
 
     def epsilon(
-        self, rounds: int, rate: float, delta_dp: float = 1e-5, sampling: str = "poisson"
+        self,
+        rounds: int,
+        rate: float,
+        delta_dp: float = 1e-5,
+        sampling: str = "poisson",
+        memory: Memory | None = None,
     ) -> float | None:
         """The smallest ε that a part gives: what other parts do before or after cannot raise it.
 
         After: a function of a private output is private. Before: each part's own guarantee must
         hold for any input, as it does when the part clips what it is handed.
         """
-        each = (part.epsilon(rounds, rate, delta_dp, sampling) for part in self.parts)
+        memory = memory or Memory()
+        each = (
+            part.epsilon(rounds, rate, delta_dp, sampling, memory.part(i))
+            for i, part in enumerate(self.parts)
+        )
         return min((eps for eps in each if eps is not None), default=None)
 
-    def secrets(self) -> dict[str, object]:
-        return {k: v for part in self.parts for k, v in part.secrets().items()}
-
-    def state(self) -> dict:
-        return {str(i): part.state() for i, part in enumerate(self.parts)}
-
-    def restore(self, state: dict) -> None:
+    def facts(self, ctx: Context) -> Facts:
+        """Of all parts together: noises add as variances."""
+        found = Facts()
         for i, part in enumerate(self.parts):
-            part.restore(state[str(i)])
+            found |= part.facts(replace(ctx, memory=ctx.memory.part(i)))
+        return found
 
     def __repr__(self) -> str:
         return " + ".join(map(repr, self.parts))

@@ -10,18 +10,21 @@ else is said below to be reconstructed. Model Entanglement compares with ε = 5 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
 from ..gradients import Tensors
 from ..runtime import PrivflError, choose, generator
-from .base import Context, Defense
+from ..wire import Facts
+from .base import Context, Defense, Memory
 from .pogz import by_layer, from_layers
 
 BLOCK = 256  # reconstructed: at most so many entries are measured together
 
 
+@dataclass(frozen=True)
 class CAFL(Defense):
     """Measure each layer's update, y = ΦΔ; randomize every y to two values; reconstruct.
 
@@ -45,23 +48,22 @@ class CAFL(Defense):
     ``perturb`` give what really travels.
     """
 
-    def __init__(
-        self,
-        eps: float = 5.0,
-        ratio: float = 0.1,
-        radius: float | None = None,
-        decoder: str = "transpose",
-        seed: int = 0,
-    ):
-        if not 0 < eps < math.inf:
-            raise PrivflError(f"eps is {eps}; it must be a finite number above 0")
-        if not 0 < ratio <= 1:
-            raise PrivflError(f"ratio is measurements an entry, above 0 and at most 1; got {ratio}")
-        if radius is not None and not 0 < radius < math.inf:
-            raise PrivflError(f"radius is {radius}; it must be a finite number above 0, or None")
-        self.eps, self.ratio, self.radius = eps, ratio, radius
-        self.decoder, self.seed = choose("decoder", decoder, ("transpose", "omp")), seed
-        self._count: int | None = None  # measurements in an upload, once there was one
+    eps: float = 5.0
+    ratio: float = 0.1
+    radius: float | None = None
+    decoder: str = "transpose"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.eps < math.inf:
+            raise PrivflError(f"eps is {self.eps}; it must be a finite number above 0")
+        if not 0 < self.ratio <= 1:
+            got = f"got {self.ratio}"
+            raise PrivflError(f"ratio is measurements an entry, above 0 and at most 1; {got}")
+        if self.radius is not None and not 0 < self.radius < math.inf:
+            got = f"radius is {self.radius}"
+            raise PrivflError(f"{got}; it must be a finite number above 0, or None")
+        choose("decoder", self.decoder, ("transpose", "omp"))
 
     def _blocks(self, n: int) -> tuple[int, int, int]:
         """(blocks, entries a block, measurements a block) for a layer of n entries."""
@@ -111,11 +113,16 @@ class CAFL(Defense):
 
     def update(self, delta: Tensors, ctx: Context) -> Tensors:
         y = self.perturb(self.measure(delta, ctx.round), ctx.rngs)
-        self._count = sum(t[0].numel() for t in y.values())
+        ctx.memory.run["measurements"] = sum(t[0].numel() for t in y.values())
         return self.reconstruct(y, delta, ctx.round)
 
     def epsilon(
-        self, rounds: int, rate: float, delta_dp: float = 1e-5, sampling: str = "poisson"
+        self,
+        rounds: int,
+        rate: float,
+        delta_dp: float = 1e-5,
+        sampling: str = "poisson",
+        memory: Memory | None = None,
     ) -> float | None:
         """ε of a client in every round, δ = 0: rounds · measurements · eps, with a public radius.
 
@@ -125,13 +132,12 @@ class CAFL(Defense):
         tell the largest and smallest measurement. None before the first upload. Of the weights
         only: FedAvg averages batch norm's statistics as they are.
         """
-        if self.radius is None or self._count is None:
-            return None
-        return rounds * self._count * self.eps
+        count = memory.run.get("measurements") if memory else None
+        return None if self.radius is None or count is None else rounds * count * self.eps
 
-    def secrets(self) -> dict[str, object]:
+    def facts(self, ctx: Context) -> Facts:
         """``measurement``: f(tensors, round) = ΦΔ, in whose values an attacker can compare."""
-        return {"measurement": self.measure, "eps": self.eps}
+        return Facts(measurement=self.measure, eps=self.eps)
 
 
 def omp(phi: Tensor, y: Tensor) -> Tensor:

@@ -20,7 +20,8 @@ from torch.nn.functional import cosine_similarity, one_hot
 
 from ..gradients import Tensors, along, flat, passes
 from ..runtime import PrivflError, choose, progress
-from .base import Context, Defense
+from ..wire import Facts
+from .base import Context, Defense, Memory
 from .mixing import distributions
 
 ELEMENTS = 2**26  # numbers in the gradients of the samples that are crafted at once
@@ -38,7 +39,7 @@ class Crafted(NamedTuple):
     history: Tensor  # (M, 4, steps + 1)
 
 
-@dataclass(repr=False, eq=False)
+@dataclass(frozen=True, eq=False)
 class DCS2(Defense):
     """Craft x̃ by Eq. 9, mix its gradient into the batch's by Eq. 10, project by Eq. 11–12.
 
@@ -92,22 +93,13 @@ class DCS2(Defense):
             raise PrivflError(f"ratio is sensitive:concealed, as 1:1, 5:1, 1:5; got {self.ratio!r}")
         if isinstance(self.sensitive, str):
             choose("sensitive", self.sensitive, ("all",))
-        self._pool = self.pool if isinstance(self.pool, tuple) else (self.pool, None)
-        if self.start != "noise" and self._pool[0] is None:
+        if self.start != "noise" and self.pool is None:
             raise PrivflError(f"start={self.start!r} needs pool=, the images to start from")
-        self._ratio, self._chosen = tuple(map(int, sides)), self.sensitive
-        self.sensitive, self.pool = _name(self.sensitive), _name(self._pool[0])
-        self._crafted, self._last = {}, (torch.zeros(0), [])
-
-    @property
-    def crafted(self) -> dict[int, Crafted]:
-        """What each client's last step made, by its number."""
-        return self._crafted
 
     def gradient(self, g: Tensors, ctx: Context) -> Tensors:
         """Algorithm 1 for K clients at once; g (K, *shape) is the batch's, as it comes here."""
         y = torch.stack([distributions(t, ctx.model.num_classes) for t in ctx.y]).to(ctx.x)
-        who, tasks = ctx.who or range(len(ctx.rngs)), {}
+        who, tasks = ctx.who, {}
         for k, client in enumerate(who):
             rows = self._sensitive(ctx.x[k], y[k], client)
             if len(rows):
@@ -119,9 +111,10 @@ class DCS2(Defense):
             hidden, _ = run({n: t[k] for n, t in ctx.theta.items()}, images[None], soft[None])
             for n, t in hidden.items():
                 mixed[n][k] = a * g[n][k] + b * t[0]
-        kept = {c: part for c, part in self._crafted.items() if c not in who}
-        self._crafted = kept | {who[k]: part for k, part in made.items()}
-        self._last = y, list(made.values())
+        for k, client in enumerate(who):
+            ctx.memory[client].clear()
+            if k in made:
+                ctx.memory[client].update(made[k]._asdict(), batch=y[k])
         return project(g, mixed)[0]
 
     def weights(self, batch: int, concealed: int) -> tuple[float, float]:
@@ -138,10 +131,11 @@ class DCS2(Defense):
 
     def task(self, x: Tensor, y: Tensor, rng: Generator) -> Task:
         """Who conceals whom among S samples of one client, y (S, classes); and the starts."""
-        many, few = self._ratio
+        many, few = map(int, self.ratio.split(":"))
         mates = torch.arange(-(-len(x) // many) * many, device=x.device).view(-1, many) % len(x)
         mates = mates.repeat_interleave(few, 0)  # (M, A)
-        (images, labels), m, classes = self._pool, len(mates), y.shape[1]
+        images, labels = self.pool if isinstance(self.pool, tuple) else (self.pool, None)
+        m, classes = len(mates), y.shape[1]
         y_c = torch.randint(classes, (m,), generator=rng)
         if self.start == "noise":
             x_0 = (torch.rand if self.box else torch.randn)(m, *x.shape[1:], generator=rng).to(x)
@@ -205,26 +199,31 @@ class DCS2(Defense):
         """Rows of one client's batch x (B, C, H, W), y (B, classes) that are to be concealed."""
         if self.clients is not None and client not in torch.tensor(self.clients):
             return torch.arange(0, device=x.device)
-        if isinstance(self._chosen, Tensor):
-            return _among(x, self._chosen).nonzero().flatten()
-        if self._chosen == "all":
+        if isinstance(self.sensitive, Tensor):
+            return _among(x, self.sensitive).nonzero().flatten()
+        if self.sensitive == "all":
             return torch.arange(len(x), device=x.device)
-        chosen = torch.tensor(self._chosen, device=y.device)
+        chosen = torch.tensor(self.sensitive, device=y.device)
         return torch.isin(y.argmax(1), chosen).nonzero().flatten()
 
-    def secrets(self) -> dict[str, object]:
-        """λg; and of the last step, if each of K clients had M concealed samples, M, their labels
-        (K, M), Eq. 10's weights, and "mixture": the augmented batch's labels (K, B + M, classes),
-        for which the upload is, with ``scale="mean"``, a gradient like any other.
+    def facts(self, ctx: Context) -> Facts:
+        """λg; and of the last step, if each of K clients had M concealed samples, their labels
+        (K, M), Eq. 10's weights, and the augmented batch's labels, (K, B + M, classes), for which
+        the upload is, with ``scale="mean"``, a gradient like any other.
         """
-        y, made = self._last
-        facts: dict[str, object] = {"lambda_g": self.lambda_g}
-        if made and len(made) == len(y) and len({len(part.images) for part in made}) == 1:
-            labels, soft = (torch.stack([part[i] for part in made]) for i in (1, 2))
-            facts |= {"concealed": labels.shape[1], "concealed_labels": labels}
-            facts["weights"] = self.weights(y.shape[1], labels.shape[1])
-            facts["mixture"] = torch.cat([y, soft], 1)
-        return facts
+        notes = [ctx.memory[c] for c in ctx.who]
+        if len({len(note["images"]) if note else 0 for note in notes} | {0}) != 2:
+            return Facts(lambda_g=self.lambda_g)
+        labels, soft, y = (torch.stack([n[k] for n in notes]) for k in ("labels", "soft", "batch"))
+        shares = self.weights(y.shape[1], labels.shape[1])
+        mixture = torch.cat([y, soft], 1)
+        return Facts(lambda_g=self.lambda_g, concealed=labels, mixture=mixture, shares=shares)
+
+
+def crafted(memory: Memory) -> dict[int, Crafted]:
+    """What each client's last step made, by its number, as a run remembers it."""
+    notes = {c: note for c, note in memory.clients.items() if note}
+    return {c: Crafted(*(note[f] for f in Crafted._fields)) for c, note in notes.items()}
 
 
 def project(g: Tensors, g_c: Tensors) -> tuple[Tensors, Tensor]:
@@ -254,9 +253,3 @@ def _check_pool(images: Tensor, labels: Tensor | None, x: Tensor, classes: int) 
         raise PrivflError(f"pool needs images {tuple(x.shape[1:])}, none of them a sensitive one")
     if labels is not None and not 0 <= labels.min() <= labels.max() < classes:
         raise PrivflError(f"labels of pool must lie in 0…{classes - 1}, or be left out")
-
-
-def _name(value: object) -> object:
-    """A text for images, since a defense's repr names its run; other values as they are."""
-    tensor = isinstance(value, Tensor)
-    return f"{len(value)} images of sum {value.double().sum():.6f}" if tensor else value

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from ..gradients import Tensors
 from ..runtime import PrivflError
+from ..wire import Facts, Noise
 from .base import Context, Defense
 
 
+@dataclass(frozen=True)
 class DPGaussian(Defense):
     """g + N(0, σ²) on every entry, with no clipping.
 
@@ -14,13 +18,14 @@ class DPGaussian(Defense):
     name says: ``epsilon`` is None. ``sigma`` is a standard deviation in units of the gradient.
     """
 
-    def __init__(self, sigma: float = 0.01):
-        if not sigma > 0:
-            raise PrivflError(f"sigma is a standard deviation and must be over 0; got {sigma}")
-        self.sigma = sigma
+    sigma: float = 0.01
+
+    def __post_init__(self) -> None:
+        if not self.sigma > 0:
+            raise PrivflError(f"sigma is a standard deviation and must be over 0; got {self.sigma}")
 
     def gradient(self, g: Tensors, ctx: Context) -> Tensors:
         return {n: t + self.sigma * ctx.normal(t) for n, t in g.items()}
 
-    def secrets(self) -> dict[str, object]:
-        return {"noise_std": self.sigma}
+    def facts(self, ctx: Context) -> Facts:
+        return Facts(noise=Noise(self.sigma))

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
-from torch import nn
 from torch.func import grad, vmap
 
 from .. import privacy
 from ..gradients import Tensors, batch_loss, stateless
+from ..models import Net
 from ..runtime import PrivflError, needs
-from .base import Context, Defense
+from ..wire import Clip, Facts, Noise
+from .base import Context, Defense, Memory
 
 
+@dataclass(frozen=True)
 class DPSGD(Defense):
     """(Σ_i g_i · min(1, C/‖g_i‖) + N(0, σ²C²)) / B: Algorithm 1 of the paper, at every local step.
 
@@ -26,14 +30,20 @@ class DPSGD(Defense):
     each example joins each batch by its own coin (Poisson), which shuffled batches only resemble.
     """
 
-    def __init__(self, clip: float = 1.0, sigma: float = 1.0, steps: int = 1, rate: float = 1.0):
-        if not (clip > 0 and sigma >= 0):
-            raise PrivflError(f"clip must be over 0 and sigma at least 0; got {clip} and {sigma}")
-        if steps < 1 or not 0 < rate <= 1:
-            raise PrivflError(f"steps must be at least 1, rate in (0, 1]; got {steps} and {rate}")
-        self.clip, self.sigma, self.steps, self.rate = clip, sigma, steps, rate
+    clip: float = 1.0
+    sigma: float = 1.0
+    steps: int = 1
+    rate: float = 1.0
 
-    def model(self, model: nn.Module) -> nn.Module:
+    def __post_init__(self) -> None:
+        if not (self.clip > 0 and self.sigma >= 0):
+            got = f"{self.clip} and {self.sigma}"
+            raise PrivflError(f"clip must be over 0 and sigma at least 0; got {got}")
+        if self.steps < 1 or not 0 < self.rate <= 1:
+            got = f"{self.steps} and {self.rate}"
+            raise PrivflError(f"steps must be at least 1, rate in (0, 1]; got {got}")
+
+    def model(self, model: Net) -> Net:
         with needs("dp"):  # slow to import
             from opacus.validators import ModuleValidator
 
@@ -53,12 +63,18 @@ class DPSGD(Defense):
         }
 
     def epsilon(
-        self, rounds: int, rate: float, delta_dp: float = 1e-5, sampling: str = "poisson"
+        self,
+        rounds: int,
+        rate: float,
+        delta_dp: float = 1e-5,
+        sampling: str = "poisson",
+        memory: Memory | None = None,
     ) -> float | None:
         if not self.sigma:
             return None
         return privacy.epsilon(self.sigma, self.rate, rounds * self.steps, delta_dp)
 
-    def secrets(self) -> dict[str, object]:
-        """The noise on the mean gradient falls with the batch: ``noise_std`` is that of B = 1."""
-        return {"noise_std": self.sigma * self.clip, "clip": self.clip}
+    def facts(self, ctx: Context) -> Facts:
+        """The noise on the mean gradient of B examples, σC/B; the clip of each example's."""
+        std = self.sigma * self.clip / len(ctx.x[0])
+        return Facts(noise=Noise(std), clip=Clip(self.clip, "example"))

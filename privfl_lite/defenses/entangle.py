@@ -8,7 +8,7 @@ Nothing is bounded, and entries that were not overwritten leave as they are.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -17,13 +17,14 @@ from torch import Tensor, nn
 from ..gradients import Tensors, flat
 from ..models import Net
 from ..runtime import PrivflError, choose
-from .base import Context, Defense
+from ..wire import Facts
+from .base import Context, Defense, Memory
 from .soteria import representation_slopes
 
 GUARD = 0  # the client that is the guard, where none is handed over
 
 
-@dataclass(repr=False, eq=False)
+@dataclass(frozen=True, eq=False)
 class Entangle(Defense):
     """Overwrite a share μ of the entries of every fully connected layer by the guard's.
 
@@ -69,50 +70,41 @@ class Entangle(Defense):
         if not (self.floor > 0 and self.images >= 1):
             got = f"{self.floor} and {self.images}"
             raise PrivflError(f"floor must be over 0, images at least 1; got {got}")
-        self._given, self.guard = self.guard, "given" if self.guard else f"client {GUARD}"
-        self._heard: tuple[int, Tensors] = (-1, {})  # round, and the guard's tensors in it
-        self._sent = self._ratios = torch.zeros(0)
-        self._replaced: Tensors = {}
-
-    @property
-    def replaced(self) -> Tensors:
-        """Which entries were the guard's in the last uploads, name -> (K, *shape) of bool."""
-        return self._replaced
-
-    @property
-    def ratios(self) -> Tensor:
-        """μ of the last uploads, (K,)."""
-        return self._ratios
 
     def update(self, delta: Tensors, ctx: Context) -> Tensors:
+        """Overwrite; what each client did is noted: ``ratio`` μ, ``guard`` (d,), ``mask.NAME``."""
         guard = self._guards(delta, ctx)
-        private = [self._given is not None or client != GUARD for client in ctx.who]
-        self._ratios = self.shares(delta, ctx) * torch.tensor(private).to(flat(delta))
+        private = [self.guard is not None or client != GUARD for client in ctx.who]
+        ratios = self.shares(delta, ctx) * torch.tensor(private).to(flat(delta))
         mask = {n: torch.zeros_like(t, dtype=torch.bool) for n, t in delta.items()}
-        for k, share in enumerate(self._ratios.tolist()):
+        for k, share in enumerate(ratios.tolist()):
             if share:
                 self._mark({n: t[k] for n, t in mask.items()}, share, k, ctx)
-        self._replaced, self._sent = mask, flat(guard)
+        for k, client in enumerate(ctx.who):
+            ctx.memory[client].update({f"mask.{n}": t[k] for n, t in mask.items()})
+            ctx.memory[client].update(ratio=ratios[k], guard=flat(guard)[k])
         add = float(self.how == "add")
         return {n: torch.where(mask[n], guard[n] + add * t, t) for n, t in delta.items()}
 
     def _guards(self, delta: Tensors, ctx: Context) -> Tensors:
         """The guard's tensors for each of the K clients, (K, *shape)."""
         who = ctx.who
-        if self._given is not None:
-            rows = len(next(iter(self._given.values())))
+        if self.guard is not None:
+            rows = len(next(iter(self.guard.values())))
             if rows > 1 and max(who) >= rows:
                 raise PrivflError(f"guard has {rows} rows; give 1, or one for every client")
             take = who if rows > 1 else [0] * len(who)
-            return {n: self._given[n].to(t)[take] for n, t in delta.items()}
+            return {n: self.guard[n].to(t)[take] for n, t in delta.items()}
         if GUARD in who and (ctx.round or len(who) > 1):
-            self._heard = ctx.round, {n: t[who.index(GUARD)] for n, t in delta.items()}
-        elif self._heard[0] != ctx.round or not ctx.round:
+            ctx.memory.run["round"] = ctx.round  # in which the guard's tensors were heard
+            ctx.memory.run["heard"] = {n: t[who.index(GUARD)] for n, t in delta.items()}
+        elif ctx.memory.run.get("round") != ctx.round or not ctx.round:
             raise PrivflError(
                 f"Entangle has no guard here: client {GUARD} of several is the guard and must take "
                 "part in every round; or hand over guard="
             )
-        return {n: self._heard[1][n].expand_as(t) for n, t in delta.items()}
+        heard = ctx.memory.run["heard"]
+        return {n: heard[n].expand_as(t) for n, t in delta.items()}
 
     def shares(self, delta: Tensors, ctx: Context) -> Tensor:
         """μ of each client (K,), within [0, 1]."""
@@ -148,9 +140,16 @@ class Entangle(Defense):
                 if layer.bias is not None:
                     mask[f"{name}.bias"][rows] = True
 
-    def secrets(self) -> dict[str, object]:
+    def facts(self, ctx: Context) -> Facts:
         """The guard's tensors as one vector for each upload, (K, d): the server gets them too."""
-        return {"guard": self._sent} if len(self._sent) else {}
+        return Facts(guard=torch.stack([ctx.memory[c]["guard"] for c in ctx.who]))
+
+
+def replaced(memory: Memory, who: Sequence[int]) -> Tensors:
+    """Which entries of these clients' last uploads were the guard's, name -> (K, *shape)."""
+    notes = [memory[c] for c in who]
+    names = [n for n in notes[0] if n.startswith("mask.")]
+    return {n.removeprefix("mask."): torch.stack([note[n] for note in notes]) for n in names}
 
 
 def dense_layers(model: nn.Module) -> Iterator[tuple[str, nn.Linear, nn.Module, nn.Module]]:

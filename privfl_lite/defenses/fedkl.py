@@ -16,12 +16,13 @@ from ..gradients import Tensors
 from ..keylock import coefficients, lock, lock_matrix, locks
 from ..models import Net
 from ..runtime import PrivflError, generator
-from .base import Defense
+from ..wire import Facts
+from .base import Context, Defense
 
 KEY, WEIGHTS = 0, 1  # purposes of a client's random numbers
 
 
-@dataclass(repr=False)
+@dataclass(frozen=True)
 class FedKL(Defense):
     """Each client has its own key, ``key_length`` numbers from U[0, 1), and its own lock (Eq. 30).
 
@@ -50,10 +51,7 @@ class FedKL(Defense):
 
     def __post_init__(self) -> None:
         if self.fresh and self.share_lock:
-            raise PrivflError("fresh=True gives each client a lock of its own; share_lock=True not")
-        self._homes: dict[int, Tensors] = {}  # client -> what never leaves it
-        self._now: list[int] = []  # the clients that were last asked for
-        self._names: list[str] = []  # of the locks
+            raise PrivflError("fresh=True and share_lock=True exclude each other")
 
     def model(self, model: Net) -> Net:
         """The locked network; one that is locked already stays as it is."""
@@ -70,45 +68,18 @@ class FedKL(Defense):
             return self.share_lock
         return self.share_statistics or ".norm." not in name  # Locked.norm
 
-    def home(self, who: list[int], model: Net) -> Tensors:
-        """Key, lock weights and, unless shared, statistics of these clients, (K, *shape)."""
-        self._now = list(who)
-        self._names = [name for name, _ in locks(model)]
-        for client in who:
-            if client not in self._homes:
-                self._homes[client] = self._move_in(client, model)
-        return {
-            n: torch.stack([self._homes[c][n] for c in who]).to(t.device)
-            for n, t in model.state_dict().items()
-            if n in self._homes[who[0]]
-        }
+    def facts(self, ctx: Context) -> Facts:
+        """Over all locks: key (U, S); lock (U, 2C, S + 1), rows of weights and bias, scale before
+        shift; coefficients (U, 2C), γ before β."""
+        homes, names = [ctx.memory.private[c] for c in ctx.who], [n for n, _ in locks(ctx.model)]
+        key = torch.stack([h[f"{names[0]}.lock.key"] for h in homes])
+        if self.share_lock:
+            return Facts(key=key)
+        lock = torch.stack([lock_matrix(h, names) for h in homes])
+        return Facts(key=key, lock=lock, coefficients=coefficients(lock, key, self.activation))
 
-    def take_home(self, who: list[int], tensors: Tensors) -> None:
-        for k, client in enumerate(who):
-            mine = {n: t[k].detach().clone() for n, t in tensors.items()}
-            self._homes[client] = {n: mine.get(n, t) for n, t in self._homes[client].items()}
-
-    def secrets(self) -> dict[str, object]:
-        """Of the clients that last took part, over all locks: "key" (U, S); "lock" (U, 2C, S + 1),
-        rows of weights and bias, scale before shift; "coefficients" (U, 2C), γ before β.
-        """
-        homes = [self._homes[c] for c in self._now]
-        if not homes:
-            return {}
-        facts = {"key": torch.stack([h[f"{self._names[0]}.lock.key"] for h in homes])}
-        if not self.share_lock:
-            facts["lock"] = torch.stack([lock_matrix(h, self._names) for h in homes])
-            facts["coefficients"] = coefficients(facts["lock"], facts["key"], self.activation)
-        return facts
-
-    def state(self) -> dict:
-        return {"homes": self._homes}
-
-    def restore(self, state: dict) -> None:
-        self._homes = state["homes"]
-
-    def _move_in(self, client: int, model: Net) -> Tensors:
-        """What a client begins with."""
+    def begin(self, model: Net, client: int) -> Tensors:
+        """Key, lock weights and, unless shared, statistics, as this client has them at first."""
         mine = {n: t.clone() for n, t in model.state_dict().items() if not self.leaves(n)}
         key = uniform(self.key_length, self.seed, client, KEY)
         bound = self.init or self.key_length**-0.5

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,12 +19,14 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Generator, Tensor
 
-from .. import stored
 from ..data import load
 from ..extractor import PUBLIC_FROM, Extractor, load_extractor, squared_distance
+from ..gradients import Tensors
 from ..models import Net
 from ..runtime import PrivflError, choose, device, generator, progress
-from .base import Defense
+from ..stored import identity
+from ..wire import Facts
+from .base import Context, Defense
 
 WEIGHT = {"loda1": 20.0, "loda2": 30.0, "loda2-code": 30.0, "loda3": 1.0, "loda3-code": 1.0}
 # the paper's c is for the paper's network; on ours 7.5 times it puts LODA₁'s encodings as far from
@@ -39,6 +43,7 @@ class Obscured(NamedTuple):
     history: Tensor  # (N, 2, steps + 1)
 
 
+@dataclass(frozen=True, eq=False)
 class LODA(Defense):
     """Replace each image by its encoding, Eq. 4, found by Algorithm 1; labels stay.
 
@@ -56,61 +61,67 @@ class LODA(Defense):
     encodings of one image (which tell more). What was obscured is remembered.
     """
 
-    def __init__(
-        self,
-        extractor: Net | str = "cpu",
-        layers: str | Sequence[int | str] = "loda1",
-        c: float | None = None,
-        steps: int = 500,
-        step_size: float = 0.1,
-        start: Tensor | str = "photos",
-        seed: int = 0,
-    ):
-        if c is None:
-            if not (isinstance(layers, str) and layers in WEIGHT and isinstance(extractor, str)):
-                named = ", ".join(WEIGHT)
-                raise PrivflError(f"c has a default only for stored networks and layers {named}")
-            c = WEIGHT[layers] * UNIT[choose("extractor", extractor, UNIT)]
-        self.c = float(c)
-        if not (self.c >= 0 and steps >= 1 and step_size > 0):
-            got = f"{c}, {steps}, {step_size}"
-            raise PrivflError(f"c must be 0 or more, steps 1 or more, step_size over 0; got {got}")
-        if isinstance(extractor, str):
-            self._g = load_extractor(layers, extractor)
-        else:
-            self._g = Extractor(extractor, layers)
-        self._g.net.to(device())
-        self.extractor = stored.digest(self._g.net.state_dict())[:12]
-        self.layers, self.steps, self.step_size, self.seed = layers, steps, step_size, seed
-        self.start, self._pool = start, start
-        if isinstance(start, Tensor):
-            self.start = f"{len(start)} images of sum {start.double().sum():.6f}"
-        self._memory: dict[bytes, Tensor] = {}
+    extractor: Net | str = "cpu"
+    layers: str | Sequence[int | str] = "loda1"
+    c: float | None = None
+    steps: int = 500
+    step_size: float = 0.1
+    start: Tensor | str = "photos"
+    seed: int = 0
 
-    def data(self, x: Tensor, y: Tensor, rng: Generator) -> tuple[Tensor, Tensor]:
-        keys = [_key(image) for image in x]
-        new = list({key: i for i, key in enumerate(keys) if key not in self._memory}.values())
+    def __post_init__(self) -> None:
+        named = isinstance(self.layers, str) and self.layers in WEIGHT
+        if self.c is None and not (named and isinstance(self.extractor, str)):
+            known = ", ".join(WEIGHT)
+            raise PrivflError(f"c has a default only for stored networks and layers {known}")
+        if isinstance(self.extractor, str):
+            choose("extractor", self.extractor, UNIT)
+        if not (self.weight >= 0 and self.steps >= 1 and self.step_size > 0):
+            got = f"{self.c}, {self.steps}, {self.step_size}"
+            raise PrivflError(f"c must be 0 or more, steps 1 or more, step_size over 0; got {got}")
+        self.g  # noqa: B018  (layers that do not exist are refused now)
+
+    @property
+    def weight(self) -> float:
+        """c: as given, or the paper's in the units of the stored network."""
+        return WEIGHT[self.layers] * UNIT[self.extractor] if self.c is None else float(self.c)
+
+    @cached_property
+    def g(self) -> Extractor:
+        """The feature extractor, on the device."""
+        if isinstance(self.extractor, str):
+            return load_extractor(self.layers, self.extractor)
+        g = Extractor(self.extractor, self.layers)
+        g.net.to(device())
+        return g
+
+    def data(
+        self, x: Tensor, y: Tensor, rng: Generator, kept: Tensors | None = None
+    ) -> tuple[Tensor, Tensor]:
+        kept = {} if kept is None else kept
+        keys = [_key(image).hex() for image in x]
+        new = list({key: i for i, key in enumerate(keys) if key not in kept}.values())
         if new:
             for i, image in zip(new, self.obscure(x[new]).images, strict=True):
-                self._memory[keys[i]] = image.cpu()
-        return torch.stack([self._memory[key] for key in keys]).to(x), y
+                kept[keys[i]] = image.cpu()
+        return torch.stack([kept[key] for key in keys]).to(x), y
 
     def obscure(self, x: Tensor, show: bool = True) -> Obscured:
         """Encodings of images x (N, C, H, W), many at once, with both terms of Eq. 4 on the way."""
-        self._g.check(x)
+        self.g.check(x)
         begin, parts = self.starts(x), []
         everyone = torch.arange(len(x), device=x.device)
         for rows in progress(everyone.split(AT_ONCE), "LODA", show=show):
-            terms = (x[rows], begin[rows], self.c, self.steps, self.step_size)
-            parts.append(obscure(self._g, *terms, show=show))
+            terms = (x[rows], begin[rows], self.weight, self.steps, self.step_size)
+            parts.append(obscure(self.g, *terms, show=show))
         return Obscured(*(torch.cat(part) for part in zip(*parts, strict=True)))
 
     def starts(self, x: Tensor) -> Tensor:
         """Where the encodings of x begin: a public image each, drawn by the image and the seed."""
         rngs = [generator(self.seed, int.from_bytes(_key(image)[:7], "big")) for image in x]
-        if isinstance(self._pool, str) and self._pool == "noise":
+        if isinstance(self.start, str) and self.start == "noise":
             return torch.stack([torch.rand(x.shape[1:], generator=rng) for rng in rngs]).to(x)
-        pool = self._pool if isinstance(self._pool, Tensor) else public_images(self._pool, x)
+        pool = self.start if isinstance(self.start, Tensor) else public_images(self.start, x)
         if pool.shape[1:] != x.shape[1:]:
             got = f"{tuple(pool.shape[1:])}, the private ones {tuple(x.shape[1:])}"
             raise PrivflError(
@@ -119,8 +130,8 @@ class LODA(Defense):
         drawn = [torch.randint(len(pool), (), generator=rng) for rng in rngs]
         return pool[torch.stack(drawn)].to(x)
 
-    def secrets(self) -> dict[str, object]:
-        return {"c": self.c, "extractor": self._g}
+    def facts(self, ctx: Context) -> Facts:
+        return Facts(c=self.weight, extractor=self.g)
 
 
 @torch.enable_grad()
@@ -168,7 +179,8 @@ def obscured_set(loda: LODA, x: Tensor, path: Path, show: bool = True) -> Tensor
     The released code trains on 8-bit images, too. An interrupted run goes on where it stopped; a
     file of other images or settings is refused.
     """
-    about = {"loda": repr(loda), "images": hashlib.sha256(x.cpu().numpy().tobytes()).hexdigest()}
+    seen = hashlib.sha256(x.cpu().numpy().tobytes()).hexdigest()
+    about = {"loda": identity(loda), "images": seen}
     done = torch.zeros(0, *x.shape[1:], dtype=torch.uint8)
     if path.is_file():
         with safe_open(path, "pt") as file:

@@ -1,7 +1,7 @@
 """Mixup and InstaHide: a client trains on blends of its images instead of the images themselves.
 
 Row i of a blend is Σ_j M_ij x_j, with labels mixed by the same matrix M (LODA §3.2, Eq. 2). The
-door keeps M to itself: no ``Upload`` and no ``secrets()`` holds it. Experiments that grant it, as
+door keeps M to itself: no ``Upload`` and no ``Facts`` holds it. Experiments that grant it, as
 LODA and GradAttack do for an upper bound, call ``mix`` with the client's generator and get the same
 blend together with its M.
 """
@@ -9,6 +9,7 @@ blend together with its M.
 from __future__ import annotations
 
 import secrets
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -16,6 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
+from ..gradients import Tensors
 from ..runtime import PrivflError
 from .base import Defense
 
@@ -30,6 +32,7 @@ class Mixed(NamedTuple):
     matrix: Tensor
 
 
+@dataclass(frozen=True)
 class Mixup(Defense):
     """Blend every image of a client with ``k`` − 1 others of the same client (Zhang et al. 2018).
 
@@ -44,7 +47,12 @@ class Mixup(Defense):
     blend from, call ``mix`` on the pool and share its images and labels without a defense.
     """
 
-    def __init__(self, k: int = 4, cap: float = 0.65, classes: int = 10):
+    k: int = 4
+    cap: float = 0.65
+    classes: int = 10
+
+    def __post_init__(self) -> None:
+        k, cap = self.k, self.cap
         if k != int(k) or k < 2:
             raise PrivflError(
                 f"k is the number of images in a blend and must be 2 or more; got {k}"
@@ -53,14 +61,16 @@ class Mixup(Defense):
             raise PrivflError(
                 f"cap must be over 1/k = {1 / k:.3g}, since {k} coefficients add up to 1; got {cap}"
             )
-        self.k, self.cap, self.classes = int(k), cap, classes
 
-    def data(self, x: Tensor, y: Tensor, rng: torch.Generator) -> tuple[Tensor, Tensor]:
+    def data(
+        self, x: Tensor, y: Tensor, rng: torch.Generator, kept: Tensors | None = None
+    ) -> tuple[Tensor, Tensor]:
         members, weights = draw(len(x), self.k, self.cap, rng)
         y = distributions(y, self.classes)
         return blend(x, members, weights), blend(y, members, weights)
 
 
+@dataclass(frozen=True)
 class InstaHide(Mixup):
     """Mixup, then an independent random sign for every pixel and channel (Huang et al. 2020).
 
@@ -84,18 +94,12 @@ class InstaHide(Mixup):
     Unlike InstaHide's stronger variant, this one mixes with no public images.
     """
 
-    def __init__(
-        self,
-        k: int = 4,
-        cap: float = 0.65,
-        classes: int = 10,
-        center: float = 0.5,
-        crypto: bool = True,
-    ):
-        super().__init__(k, cap, classes)
-        self.center, self.crypto = center, crypto
+    center: float = 0.5
+    crypto: bool = True
 
-    def data(self, x: Tensor, y: Tensor, rng: torch.Generator) -> tuple[Tensor, Tensor]:
+    def data(
+        self, x: Tensor, y: Tensor, rng: torch.Generator, kept: Tensors | None = None
+    ) -> tuple[Tensor, Tensor]:
         x, y = super().data(x, y, rng)
         return flip(x, None if self.crypto else rng, self.center), y
 

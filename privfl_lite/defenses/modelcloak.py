@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import secrets
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,9 +18,11 @@ from torch import Tensor
 from .. import privacy
 from ..gradients import Tensors, along, clip, length
 from ..runtime import PrivflError, choose
-from .base import Context, Defense
+from ..wire import Clip, Facts, Noise
+from .base import Context, Defense, Memory
 
 
+@dataclass(frozen=True)
 class ModelCloak(Defense):
     """(∇f)* = clip_C(∇f) + N(0, ς² I), the perturbation that Eq. 5 bounds, on a round's update.
 
@@ -35,28 +38,22 @@ class ModelCloak(Defense):
     noise from the operating system's random numbers instead of the client's seeded generator.
     """
 
-    def __init__(
-        self,
-        clip: float = 2.0,
-        sigma: float = 5.0,
-        mode: str = "fixed",
-        keep: str = "variance",
-        where: str = "client",
-        per: str = "update",
-        crypto: bool = False,
-    ):
-        if not (0 < clip < math.inf and 0 <= sigma < math.inf):
-            raise PrivflError(f"clip must be over 0 and sigma at least 0; got {clip} and {sigma}")
-        self.clip, self.sigma = clip, sigma
-        self.mode = choose("mode", mode, ("fixed", "dynamic"))
-        self.keep = choose("keep", keep, ("variance", "scale"))
-        self.where = choose("place of the noise", where, ("client", "server"))
-        self.per = choose("unit of clipping", per, ("update", "layer"))
-        self.crypto = crypto
-        self._scales: dict[int, float] = {}  # round -> smallest multiplier ς/S of that round
-        self._joined: dict[int, int] = {}  # client -> rounds in which it sent something
-        self._tensors = 1  # that are clipped by themselves
-        self._longest = 0.0  # S of the round so far, for noise at the server
+    clip: float = 2.0
+    sigma: float = 5.0
+    mode: str = "fixed"
+    keep: str = "variance"
+    where: str = "client"
+    per: str = "update"
+    crypto: bool = False
+
+    def __post_init__(self) -> None:
+        if not (0 < self.clip < math.inf and 0 <= self.sigma < math.inf):
+            got = f"{self.clip} and {self.sigma}"
+            raise PrivflError(f"clip must be over 0 and sigma at least 0; got {got}")
+        choose("mode", self.mode, ("fixed", "dynamic"))
+        choose("keep", self.keep, ("variance", "scale"))
+        choose("place of the noise", self.where, ("client", "server"))
+        choose("unit of clipping", self.per, ("update", "layer"))
 
     def update(self, delta: Tensors, ctx: Context) -> Tensors:
         kept, sensitivity = clip(delta, self.clip, self.per)
@@ -67,11 +64,11 @@ class ModelCloak(Defense):
         draw = _system_normal if self.crypto else ctx.normal
         return {n: t + along(std, t) * draw(t) for n, t in kept.items()}
 
-    def average(self, mean: Tensors, share: float, rng: torch.Generator) -> Tensors:
+    def average(self, mean: Tensors, share: float, rng: torch.Generator, memory: Memory) -> Tensors:
         if self.where == "client":
             return mean
-        std = share * self._std(torch.tensor([self._longest])).item()  # ς/K where weights are equal
-        self._longest = 0.0
+        longest = torch.tensor([memory.run.pop("longest", 0.0)])
+        std = share * self._std(longest).item()  # ς/K where weights are equal
 
         def draw(t: Tensor) -> Tensor:
             return _system_normal(t) if self.crypto else torch.randn(t.shape, generator=rng).to(t)
@@ -90,19 +87,26 @@ class ModelCloak(Defense):
         return torch.full_like(sensitivity, self.sigma * self.clip)
 
     def _remember(self, sensitivity: Tensor, ctx: Context, tensors: int) -> None:
-        self._tensors = tensors
-        if not ctx.round:  # a single upload, of no run: rounds count from 1
-            return
+        """Of the run: ``joined``, rounds in which a client sent something; ``scales``, the smallest
+        multiplier ς/S of a round; ``longest``, S of the round so far; ``tensors`` clipped alone."""
+        run = ctx.memory.run
+        run["tensors"] = tensors
+        joined, scales = run.setdefault("joined", {}), run.setdefault("scales", {})
         for c in ctx.who:
-            self._joined[c] = self._joined.get(c, 0) + 1
-        self._longest = max(self._longest, sensitivity.max().item())
+            joined[c] = joined.get(c, 0) + 1
+        run["longest"] = max(run.get("longest", 0.0), sensitivity.max().item())
         scale = self.sigma
         if self.mode == "dynamic" and self.keep == "variance":
             scale *= self.clip / max(sensitivity.max().item(), 1e-30)
-        self._scales[ctx.round] = min(scale, self._scales.get(ctx.round, math.inf))
+        scales[ctx.round] = min(scale, scales.get(ctx.round, math.inf))
 
     def epsilon(
-        self, rounds: int, rate: float, delta_dp: float = 1e-5, sampling: str = "poisson"
+        self,
+        rounds: int,
+        rate: float,
+        delta_dp: float = 1e-5,
+        sampling: str = "poisson",
+        memory: Memory | None = None,
     ) -> float | None:
         """What holds for one client's whole data, or None where the noise follows private data.
 
@@ -115,42 +119,34 @@ class ModelCloak(Defense):
         """
         if self._follows or not self.sigma:
             return None
-        scale = self.sigma / math.sqrt(self._tensors)
+        run = memory.run if memory else {}
+        scale = self.sigma / math.sqrt(run.get("tensors", 1))
         if self.where == "client":
-            joined = max(self._joined.values(), default=rounds)
+            joined = max(run.get("joined", {}).values(), default=rounds)
             return privacy.analytic_gaussian_epsilon(scale / 2 / math.sqrt(joined), delta_dp)
         scale = scale if sampling == "poisson" else scale / 2  # a client is replaced, not left out
         return privacy.epsilon(scale, rate, rounds, delta_dp, sampling=sampling)
 
-    def paper_epsilon(self, rounds: int, rate: float, delta_dp: float = 1e-5) -> float:
+    def paper_epsilon(
+        self, rounds: int, rate: float, delta_dp: float = 1e-5, memory: Memory | None = None
+    ) -> float:
         """ε as the paper counts it (Table III, IV and V): Rényi DP, Poisson sampling at ``rate``.
 
         One Gaussian release a round with multiplier σ, or with the σ_dyn of that round: the
         smallest among its clients, as they were in the run so far.
         """
-        if not self._scales or set(self._scales.values()) == {self.sigma}:
+        scales = memory.run.get("scales", {}) if memory else {}
+        if set(scales.values()) <= {self.sigma}:
             return privacy.epsilon(self.sigma, rate, rounds, delta_dp)
-        if len(self._scales) != rounds:
-            raise PrivflError(f"σ_dyn is known for {len(self._scales)} rounds, not for {rounds}")
-        return privacy.epsilon([*self._scales.values()], rate, delta_dp=delta_dp)
+        if len(scales) != rounds:
+            raise PrivflError(f"σ_dyn is known for {len(scales)} rounds, not for {rounds}")
+        return privacy.epsilon([*scales.values()], rate, delta_dp=delta_dp)
 
-    def secrets(self) -> dict[str, object]:
+    def facts(self, ctx: Context) -> Facts:
         """C, and ς where it does not depend on the data; no noise lies on an upload to a server."""
-        known: dict[str, object] = {"clip": self.clip, "per": self.per}
-        if self.where == "client" and not self._follows:
-            known["noise_std"] = self.sigma * self.clip
-        return known
-
-    def state(self) -> dict:
-        return {
-            "scales": dict(self._scales),
-            "joined": dict(self._joined),
-            "tensors": self._tensors,
-        }
-
-    def restore(self, state: dict) -> None:
-        self._scales, self._joined = dict(state["scales"]), dict(state["joined"])
-        self._tensors = state["tensors"]
+        noisy = self.where == "client" and not self._follows
+        noise = Noise(self.sigma * self.clip) if noisy else None
+        return Facts(clip=Clip(self.clip, self.per), noise=noise)
 
 
 def perturbation(raw: Tensors, sent: Tensors) -> Tensor:

@@ -12,18 +12,21 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
 from ..gradients import Tensors
 from ..runtime import PrivflError, choose
-from .base import Context, Defense
+from ..wire import Facts, Noise
+from .base import Context, Defense, Memory
 
 LEAST = 0.01  # reconstructed: a layer that is never active counts as 1 % active, not as ε_l = 0
 
 
+@dataclass(frozen=True)
 class POGZFL(Defense):
     """Clip every layer's update to L1 norm αη, and add Laplace noise of scale 2αη / ε_l.
 
@@ -48,25 +51,22 @@ class POGZFL(Defense):
     entries are then exact. (In its CIFAR net the code adds conv3's number to conv2; not here.)
     """
 
-    def __init__(
-        self,
-        alpha: float = 1.0,
-        eps: float = 10.0,
-        eta: float = 0.1,
-        importance: str | dict[str, float] = "own",
-        released: bool = False,
-    ):
-        for name, value in (("alpha", alpha), ("eps", eps), ("eta", eta)):
-            if not 0 < value < math.inf:
-                raise PrivflError(f"{name} is {value}; it must be a finite number above 0")
-        if isinstance(importance, str):
-            choose("importance", importance, ("own",))
-        elif not importance or not all(v > 0 for v in importance.values()):
-            raise PrivflError("importance must name every layer with a number above 0")
-        self.alpha, self.eps, self.eta = alpha, eps, eta
-        self.importance, self.released = importance, released
+    alpha: float = 1.0
+    eps: float = 10.0
+    eta: float = 0.1
+    importance: str | Mapping[str, float] = "own"
+    released: bool = False
 
-    def scales(self, importance: dict[str, float]) -> dict[str, float]:
+    def __post_init__(self) -> None:
+        for name in ("alpha", "eps", "eta"):
+            if not 0 < (value := getattr(self, name)) < math.inf:
+                raise PrivflError(f"{name} is {value}; it must be a finite number above 0")
+        if isinstance(self.importance, str):
+            choose("importance", self.importance, ("own",))
+        elif not self.importance or not all(v > 0 for v in self.importance.values()):
+            raise PrivflError("importance must name every layer with a number above 0")
+
+    def scales(self, importance: Mapping[str, float]) -> dict[str, float]:
         """Scale of the Laplace noise of each layer, 2αη / ε_l; its deviation is √2 times that."""
         total = sum(importance.values())
         return {
@@ -102,7 +102,12 @@ class POGZFL(Defense):
         return out
 
     def epsilon(
-        self, rounds: int, rate: float, delta_dp: float = 1e-5, sampling: str = "poisson"
+        self,
+        rounds: int,
+        rate: float,
+        delta_dp: float = 1e-5,
+        sampling: str = "poisson",
+        memory: Memory | None = None,
     ) -> float | None:
         """ε of a client that took part in every round, with δ = 0: rounds · eps, shares fixed.
 
@@ -113,11 +118,12 @@ class POGZFL(Defense):
         """
         return None if self.released or isinstance(self.importance, str) else rounds * self.eps
 
-    def secrets(self) -> dict[str, object]:
+    def facts(self, ctx: Context) -> Facts:
         """The noise's standard deviation by layer, where it does not depend on private data."""
         if isinstance(self.importance, str):
-            return {}
-        return {"noise_std": {n: 2**0.5 * b for n, b in self.scales(self.importance).items()}}
+            return Facts()
+        std = {n: 2**0.5 * b for n, b in self.scales(self.importance).items()}
+        return Facts(noise=Noise(std))
 
 
 def pogz(model: nn.Module, x: Tensor) -> dict[str, float]:

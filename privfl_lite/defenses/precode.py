@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import softplus
@@ -37,6 +39,7 @@ class Bottleneck(nn.Module):
         return {**self.__dict__, "penalty": 0.0}  # it hangs on a graph, which cannot be copied
 
 
+@dataclass(frozen=True)
 class PRECODE(Defense):
     """Put a ``Bottleneck`` of ``size`` between the features and the last layer.
 
@@ -46,10 +49,14 @@ class PRECODE(Defense):
     gradient (chapter: changing the model). ``seed`` draws the new layers' first weights.
     """
 
-    def __init__(self, size: int = 256, beta: float = 1e-3, seed: int = 0):
-        if size < 1 or beta < 0:
-            raise PrivflError(f"size must be at least 1 and beta 0 or more; got {size} and {beta}")
-        self.size, self.beta, self.seed = size, beta, seed
+    size: int = 256
+    beta: float = 1e-3
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.size < 1 or self.beta < 0:
+            got = f"{self.size} and {self.beta}"
+            raise PrivflError(f"size must be at least 1 and beta 0 or more; got {got}")
 
     def model(self, model: Net) -> Net:
         with seeded(self.seed):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -12,6 +13,7 @@ from ..runtime import PrivflError
 from .base import Context, Defense
 
 
+@dataclass(frozen=True)
 class Prune(Defense):
     """Zero the entries of each tensor whose magnitude is below its ``rate`` quantile.
 
@@ -20,29 +22,26 @@ class Prune(Defense):
     so that nothing is lost, only late (Lin et al. 2018; none of the five papers does).
     """
 
-    def __init__(self, rate: float = 0.9, feedback: bool = False):
-        if not 0 <= rate < 1:
-            raise PrivflError(f"rate is the fraction set to zero, from 0 to below 1; got {rate}")
-        self.rate, self.feedback = rate, feedback
-        self._held: dict[int, Tensors] = {}  # client -> what it has held back so far
+    rate: float = 0.9
+    feedback: bool = False
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.rate < 1:
+            got = f"got {self.rate}"
+            raise PrivflError(f"rate is the fraction set to zero, from 0 to below 1; {got}")
 
     def gradient(self, g: Tensors, ctx: Context) -> Tensors:
         if not self.feedback:
             return {n: t * largest(t, self.rate) for n, t in g.items()}
+        held = [ctx.memory[client] for client in ctx.who]  # what was not sent so far
         whole = {
-            n: t + torch.stack([self._held[c][n] if c in self._held else 0 * t[0] for c in ctx.who])
+            n: t + torch.stack([mine.get(n, torch.zeros_like(t[0])) for mine in held])
             for n, t in g.items()
         }
         sent = {n: t * largest(t, self.rate) for n, t in whole.items()}
-        for k, client in enumerate(ctx.who):
-            self._held[client] = {n: t[k] - sent[n][k] for n, t in whole.items()}
+        for k, mine in enumerate(held):
+            mine.update({n: t[k] - sent[n][k] for n, t in whole.items()})
         return sent
-
-    def state(self) -> dict:
-        return self._held
-
-    def restore(self, state: dict) -> None:
-        self._held = state
 
 
 def largest(t: Tensor, rate: float) -> Tensor:

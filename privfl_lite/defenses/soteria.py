@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 from torch.func import functional_call, jacrev, vmap
@@ -15,6 +17,7 @@ CHUNK = 256  # rows of the Jacobian that one pass carries
 ELEMENTS = 2**24  # numbers of Jacobians in memory at once
 
 
+@dataclass(frozen=True)
 class Soteria(Defense):
     """Zero the columns of the last layer's weight gradient that belong to the telling features.
 
@@ -28,10 +31,14 @@ class Soteria(Defense):
     let it count as 0, so that it goes last.
     """
 
-    def __init__(self, rate: float = 0.6, score: str = "code"):
-        if not 0 <= rate < 1:
-            raise PrivflError(f"rate is the fraction set to zero, from 0 to below 1; got {rate}")
-        self.rate, self.score = rate, choose("score", score, ("code", "paper"))
+    rate: float = 0.6
+    score: str = "code"
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.rate < 1:
+            got = f"got {self.rate}"
+            raise PrivflError(f"rate is the fraction set to zero, from 0 to below 1; {got}")
+        choose("score", self.score, ("code", "paper"))
 
     def gradient(self, g: Tensors, ctx: Context) -> Tensors:
         keep = largest(self.scores(ctx), self.rate)  # (K, R)

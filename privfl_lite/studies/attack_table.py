@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 
 from .. import attacks, metrics, models
+from ..client import share
 from ..data import load
-from ..wire import share
 from .base import Study
 
 # Each net as its paper starts it; with ReLU, LeNet's U(−0.5, 0.5) would let signals explode.

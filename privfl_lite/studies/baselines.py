@@ -15,15 +15,15 @@ import torch
 from torch import Tensor
 
 from .. import attacks, metrics, models
-from ..client import Plan
+from ..client import share
 from ..data import load
-from ..defenses import build
+from ..defenses import DPSGD, DPGaussian, build
 from ..defenses.base import Context, Defense
 from ..defenses.mixing import flip, mix
 from ..federated import FedAvg
 from ..gradients import Tensors
 from ..runtime import generator
-from ..wire import Upload, share
+from ..wire import Plan, Upload
 from .base import Study
 
 DEFENSES = {  # name in the table -> how the command line writes it
@@ -128,7 +128,7 @@ def _attack(settings: dict, cell: dict) -> dict:
     model = models.build("lenet", data, seed=seed)
     x, y = data.sample(settings["images"], split="test", seed=seed)
     defense = build(written(settings, cell))
-    knows = ("labels", *(k for k in ("noise_std",) if isinstance(_std(defense), float)))
+    knows = ("labels", "noise") if isinstance(defense, DPGaussian | DPSGD) else ("labels",)
     upload = share(model, x, y, defense, knows=knows, each=1, seed=seed)
     idlg = attacks.IDLG(steps=settings["lbfgs_steps"], show=False)
     plain = idlg.run(upload, seed=seed).images
@@ -140,10 +140,6 @@ def _attack(settings: dict, cell: dict) -> dict:
         out["plain_seen"] = _scores(plain, torch.cat(seen))
         out["informed_seen"] = _scores(best, torch.cat(seen))
     return out
-
-
-def _std(defense: Defense) -> object:
-    return defense.secrets().get("noise_std")
 
 
 def _attack_mixed(settings: dict, cell: dict) -> dict:

@@ -13,10 +13,11 @@ from torch.nn.functional import avg_pool2d
 from .. import metrics, models
 from ..attacks import IDLG, Reconstruction, gauss_newton
 from ..attacks.newton import gradient_of_pixels, jacobian, read_label
+from ..client import share
 from ..data import load
 from ..defenses import Prune, Soteria
 from ..gradients import flat
-from ..wire import Upload, share
+from ..wire import Upload
 from .base import Study
 from .pictures import pack
 

@@ -22,9 +22,12 @@ from torch import Tensor
 from .. import models
 from ..attacks import GS, IDLG, Pair
 from ..attacks.joint import joint, tried
+from ..client import share
 from ..data import load
 from ..defenses import DCS2, Defense, DPGaussian, Prune, Soteria
-from ..wire import Upload, share
+from ..defenses.base import Memory
+from ..defenses.dcs2 import crafted
+from ..wire import Facts, Upload
 from .base import Study
 from .judge import matching, scores
 from .pictures import packed
@@ -159,12 +162,17 @@ def _victims(items: tuple, variant: str) -> Victims:
     sent, made, back = [], [], order.argsort() if each == 1 else slice(None)
     for x_g, y_g, first in digits:
         whole = first + AFTER[variant]() if variant in AFTER else first
-        sent.append(share(model, x_g, y_g, whole, ("labels", "mixture"), each, seed=seed))
-        made += [first.crafted[k] for k in range(len(sent[-1]))]
+        memory, knows = Memory(), ("labels", "mixture")
+        sent.append(share(model, x_g, y_g, whole, knows, each, seed=seed, memory=memory))
+        notes = crafted(memory.part(0) if variant in AFTER else memory)
+        made += [notes[k] for k in range(len(sent[-1]))]
     upload = replace(
         sent[0],
         tensors={n: torch.cat([u.tensors[n] for u in sent])[back] for n in sent[0].tensors},
-        knows={n: torch.cat([u.knows[n] for u in sent])[back] for n in ("labels", "mixture")},
+        knows=Facts(
+            labels=torch.cat([u.knows.labels for u in sent])[back],
+            mixture=torch.cat([u.knows.mixture for u in sent])[back],
+        ),
     )
     parts = ("images", "labels", "history")
     hidden = [torch.cat([getattr(m, part) for m in made])[back] for part in parts]
@@ -227,11 +235,11 @@ def _joint(settings: dict, cell: dict) -> dict:
     how, variant = JOINT[cell["attack"]], cell["variant"]
     v, each = victims(settings, variant), EACH.get(variant, 1)
     starts, steps, upload, x = settings["starts"], settings["joint"], v.upload, v.x
-    mixture = upload.knows["mixture"][:, None]  # (U, 1, B + M, classes)
+    mixture = upload.knows.mixture[:, None]  # (U, 1, B + M, classes)
     if how.get("tried"):
         starts, steps, n = 1, settings["tried_steps"], settings["tried_images"]
         upload, x = upload[:n], x[:n]
-        mixture = tried(upload.knows["labels"][:, 0], 10, defended(settings, variant).lambda_g)
+        mixture = tried(upload.knows.labels[:, 0], 10, defended(settings, variant).lambda_g)
     elif variant == MAIN:
         steps, n = settings["joint_main"], settings["some_images" if how else "images"]
         upload, x, mixture = upload[:n], x[:n], mixture[:n]
@@ -264,7 +272,7 @@ def _separate(settings: dict, cell: dict) -> dict:
     began = time.process_time()
     IDLG(steps=20, show=False).run(upload, seed=settings["seed"])
     unit = (time.process_time() - began) / 21
-    soft = upload.knows["mixture"][:, 1]
+    soft = upload.knows.mixture[:, 1]
     net = copy.deepcopy(upload.model).double().requires_grad_(False)
     f = net.features(torch.stack([v.x, v.concealed], 1).double().flatten(0, 1)).detach()
     apart = torch.stack([p.f for p in pairs]) - f.view(len(pairs), 2, -1)

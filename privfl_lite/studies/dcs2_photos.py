@@ -33,10 +33,13 @@ from ..attacks import GS, IDLG, Pair
 from ..attacks.joint import joint
 from ..attacks.pair import Split, conv_maps, image_behind, refined, separate
 from ..attacks.recursive import kernel_equations
+from ..client import share
 from ..data import load
 from ..defenses import ATS, DCS2, Defense, DPGaussian, Prune, Soteria
+from ..defenses.base import Memory
+from ..defenses.dcs2 import crafted
 from ..runtime import generator
-from ..wire import Upload, share
+from ..wire import Upload
 from .base import Study
 from .dcs2_attack import BASELINES as DIGITS
 from .dcs2_strong import BINS, HIDDEN, ggl, gray, hidden, imprint
@@ -117,7 +120,11 @@ def _compute(settings: dict, cell: dict) -> dict:
 
 
 def victims(
-    settings: dict, net: str, defense: Defense, colorless: bool = False
+    settings: dict,
+    net: str,
+    defense: Defense,
+    memory: Memory | None = None,
+    colorless: bool = False,
 ) -> tuple[Upload, Tensor, Tensor]:
     """Uploads of one held-out image of CIFAR-10 each, the images and their labels."""
     data, seed = load("cifar10"), settings["seed"]
@@ -126,7 +133,7 @@ def victims(
     width = {"width": settings["width"]} if net == "convnet" else {}
     model = models.build(net, tuple(x.shape[1:]), 10, seed=seed, **width)
     knows = ("labels", "mixture") if isinstance(defense, DCS2) else ("labels",)
-    return share(model, x, y, defense, knows, each=1, seed=seed), x, y
+    return share(model, x, y, defense, knows, each=1, seed=seed, memory=memory), x, y
 
 
 @lru_cache
@@ -171,8 +178,9 @@ def _variant(settings: dict, cell: dict) -> dict:
     if cell["variant"] == "photos":
         options = options | {"pool": load("photos").x_train}
     defense = hidden(settings, "cifar10", steps, **options)
-    upload, x, _ = victims(settings, "lenet", defense)
-    made = [defense.crafted[k] for k in range(len(upload))]
+    memory = Memory()
+    upload, x, _ = victims(settings, "lenet", defense, memory)
+    made = [crafted(memory)[k] for k in range(len(upload))]
     images, last = (
         torch.cat([m.images for m in made]),
         torch.cat([m.history[..., -1] for m in made]),
@@ -236,7 +244,7 @@ def _pair(settings: dict, cell: dict) -> dict:
         n, pairs, maps = settings["pair_images"], splits(upload), conv_maps(net)
         tensors = [{m: t[k].double() for m, t in upload.gradients().items()} for k in range(n)]
         images = torch.stack([image_behind(net, tensors[k], pairs[k], maps) for k in range(n)])
-    f, soft = net.features(x.double()), upload.knows["mixture"][:, 1]
+    f, soft = net.features(x.double()), upload.knows.mixture[:, 1]
     off = [(p.f[0] - t).norm() / t.norm() for p, t in zip(pairs, f, strict=True)]
     return scores(settings, images, x[: len(images)]) | {
         "split": len(pairs),
@@ -253,7 +261,7 @@ def _pair(settings: dict, cell: dict) -> dict:
 
 def _joint(settings: dict, cell: dict) -> dict:
     upload, x, _ = victims(settings, "lenet", hidden(settings, "cifar10", settings["craft"]))
-    labels = upload.knows["mixture"][:, None]  # (U, 1, 2, classes)
+    labels = upload.knows.mixture[:, None]  # (U, 1, 2, classes)
     found, cost, count = joint(upload, labels, settings["joint"], 0, JOINT[cell["attack"]])
     out = scores(settings, found[:, 0, 0], x) | {"evaluations": count}
     out["cost"] = [float(f"{c:.3g}") for c in cost[:, 0].tolist()]

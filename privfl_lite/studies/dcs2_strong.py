@@ -13,9 +13,11 @@ from torch import Tensor
 from .. import models
 from ..attacks import GGL, row_quotients
 from ..attacks.imprint import Imprint
+from ..client import share
 from ..data import load
 from ..defenses import DCS2, Defense, DPGaussian, Prune, Soteria
-from ..wire import share
+from ..defenses.base import Memory
+from ..defenses.dcs2 import crafted
 from .dcs2_attack import BASELINES as DIGITS
 from .imprint_bins import laplace_edges
 from .judge import scores
@@ -67,7 +69,8 @@ def imprint(settings: dict, cell: dict) -> dict:
     pool = ((pixels - mean) / std, source.y_train)
     steps = settings["imprint_craft"]
     defense = DCS2(steps=steps, start="sample", pool=pool) if name == HIDDEN else BINS[name]()
-    upload = share(net, units, y, defense, ("labels",), each=1, seed=settings["seed"])
+    memory, seed = Memory(), settings["seed"]
+    upload = share(net, units, y, defense, ("labels",), each=1, seed=seed, memory=memory)
     g = upload.gradients()
     weight, bias = (
         torch.cat([t[:, :-1] - t[:, 1:], t[:, -1:]], 1)
@@ -87,7 +90,7 @@ def imprint(settings: dict, cell: dict) -> dict:
         "occupied": {str(k): v for k, v in sorted(Counter(hit.sum(1).tolist()).items())},
     }
     if name == HIDDEN:
-        made = torch.cat([defense.crafted[k].images for k in range(len(x))]).cpu()
+        made = torch.cat([crafted(memory)[k].images for k in range(len(x))]).cpu()
         edges = laplace_edges(how["bins"])
         bins = [torch.bucketize(t.flatten(1).mean(1), edges) for t in (units, made)]
         out["together"] = round((bins[0] == bins[1]).double().mean().item(), 4)

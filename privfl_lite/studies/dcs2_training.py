@@ -19,19 +19,20 @@ the defended client, and "absent": the others alone.
 from __future__ import annotations
 
 import statistics
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from .. import models
-from ..client import Plan
 from ..data import Dataset, load, partition
 from ..defenses import DCS2, Defense, DPGaussian, Prune, Soteria
 from ..defenses.base import Context
+from ..defenses.dcs2 import crafted
 from ..defenses.prune import largest
 from ..federated import FedAvg, evaluate
 from ..gradients import Tensors, flat
+from ..wire import Plan
 from .base import Study, finished
 
 CLIENT = 5  # the defended one in the released code
@@ -100,15 +101,16 @@ def _cells(settings: dict) -> list[dict]:
     ]
 
 
-class Only(Defense):
+@dataclass(frozen=True)
+class ForClients(Defense):
     """A defense's gradient door for some clients, one after the other, with what it did to them.
 
     One by one, the crafting of DCS² needs no copy of the weights for every image, and is quicker.
+    The run remembers "turned": whether ⟨g, shared⟩ came out as 0, where Eq. 11 ends.
     """
 
-    def __init__(self, inner: Defense, clients: list[int]):
-        self.inner, self.clients = inner, clients
-        self.turned: list[bool] = []  # whether ⟨g, shared⟩ came out as 0, where Eq. 11 ends
+    inner: Defense
+    clients: tuple[int, ...]
 
     def gradient(self, g: Tensors, ctx: Context) -> Tensors:
         out = {n: t.clone() for n, t in g.items()}
@@ -122,34 +124,35 @@ class Only(Defense):
             for n, t in sent.items():
                 out[n][k] = t[0]
             a, b = flat(mine)[0], flat(sent)[0]
-            self.turned.append(bool((a @ b).abs() < 1e-5 * a.norm() * b.norm()))
+            turned = bool((a @ b).abs() < 1e-5 * a.norm() * b.norm())
+            ctx.memory.run.setdefault("turned", []).append(turned)
         return out
 
 
-class Times(Defense):
+@dataclass(frozen=True)
+class Scaled(Defense):
     """The gradient times a factor for the tensors whose name begins with ``part``."""
 
-    def __init__(self, factor: float, part: str = ""):
-        self.factor, self.part = factor, part
+    factor: float
+    part: str = ""
 
     def gradient(self, g: Tensors, ctx: Context) -> Tensors:
         return {n: self.factor * t if n.startswith(self.part) else t for n, t in g.items()}
 
 
+@dataclass(frozen=True)
 class RoundSoteria(Soteria):
     """Soteria with a mask that is made once a round, from the first ``images`` of a batch."""
 
-    def __init__(self, rate: float, images: int):
-        super().__init__(rate)
-        self.images = images
-        self._masks: dict[int, tuple[int, Tensor]] = {}
+    images: int = 1
 
     def gradient(self, g: Tensors, ctx: Context) -> Tensors:
         (client,) = ctx.who
-        if self._masks.get(client, (-1,))[0] != ctx.round:
+        mine = ctx.memory[client]
+        if int(mine.get("round", -1)) != ctx.round:
             some = replace(ctx, x=ctx.x[:, : self.images], y=ctx.y[:, : self.images])
-            self._masks[client] = ctx.round, largest(self.scores(some), self.rate)
-        keep = self._masks[client][1]
+            mine.update(round=torch.tensor(ctx.round), mask=largest(self.scores(some), self.rate))
+        keep = mine["mask"]
         return {n: t * keep[:, None] if n == "head.weight" else t for n, t in g.items()}
 
 
@@ -161,9 +164,9 @@ def defense_of(settings: dict, cell: dict, pool: tuple[Tensor, Tensor]) -> Defen
     """What the defended client does to its gradient."""
     name, how, rates = cell["defense"], cell["how"], settings["rates"][cell["data"]]
     if how == "frozen":
-        return Times(0.0, "head" if name == "Soteria" else "")
+        return Scaled(0.0, "head" if name == "Soteria" else "")
     if name == "none":
-        return Times(STEPS.get(how, 1.0))
+        return Scaled(STEPS.get(how, 1.0))
     if name == "DCS²":
         every = cell["defended"] == "all"
         steps = settings["craft_all"] if every else settings["craft"][cell["data"]]
@@ -193,7 +196,7 @@ def train(settings: dict, cell: dict, seed: int) -> dict:
     own, who = clients[CLIENT], [CLIENT] if cell["defended"] == "one" else list(range(len(clients)))
     if cell["how"] == "absent":
         clients, who = clients[:CLIENT] + clients[CLIENT + 1 :], []
-    guard = Only(defense_of(settings, cell, pool), who)
+    guard = ForClients(defense_of(settings, cell, pool), who)
     eta, batch, momentum = settings["eta"][data], settings["batch"], settings["momentum"]
     run = FedAvg(
         models.build(settings["model"][data], source, seed=seed, **settings["options"][data]),
@@ -216,9 +219,9 @@ def train(settings: dict, cell: dict, seed: int) -> dict:
         out["update"] = round((norms[:, CLIENT] / rest).mean().item(), 4)
     inner = run.defense.inner
     if isinstance(inner, DCS2):
-        last = torch.cat([part.history[:, 1, -1] for part in inner.crafted.values()])
+        last = torch.cat([part.history[:, 1, -1] for part in crafted(run.memory).values()])
         out["cosine"] = round(last.mean().item(), 4)
-        turned = run.defense.turned
+        turned = run.memory.run["turned"]
         out["projected"] = round(sum(turned) / len(turned), 4)
     return out
 

@@ -21,10 +21,12 @@ from torch import Tensor
 from .. import metrics, models
 from ..attacks import GS, IDLG, Reconstruction, Recursive, Unguard, UnguardRows
 from ..attacks.guard import estimated, own_part, read_features
-from ..client import Plan
+from ..client import share
 from ..data import load
 from ..defenses import CAFL, POGZFL, Defense, Entangle
-from ..wire import Upload, share
+from ..defenses.base import Memory
+from ..defenses.entangle import replaced
+from ..wire import Plan, Upload
 from .base import Study
 from .judge import scores
 from .pictures import packed
@@ -116,13 +118,15 @@ def _victims(text: str, variant: str, plan: Plan | None) -> Victims:
     public, labels = data.sample(n, seed=seed + 1)
     guard = share(model, public, labels, each=1, plan=plan).tensors
     defense = Entangle(guard=guard, **VARIANTS[variant])
-    upload = share(model, x, y, defense, ("labels", "guard"), each=1, plan=plan, seed=seed)
-    return Victims(upload, defense.replaced, defense.ratios, x, y, public)
+    memory, knows = Memory(), ("labels", "guard")
+    how = {"each": 1, "plan": plan, "seed": seed, "memory": memory}
+    upload = share(model, x, y, defense, knows, **how)
+    ratios = torch.stack([memory[c]["ratio"] for c in range(n)])
+    return Victims(upload, replaced(memory, range(n)), ratios, x, y, public)
 
 
 def _without_guard(upload: Upload) -> Upload:
-    knows = {n: v for n, v in upload.knows.items() if n != "guard"}
-    return Upload(**{**vars(upload), "knows": knows})
+    return replace(upload, knows=upload.knows.without("guard"))
 
 
 # Attacks

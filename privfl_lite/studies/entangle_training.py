@@ -18,12 +18,13 @@ from torch import Tensor, nn
 
 from .. import models
 from ..attacks.membership import LabelOracle, boundary_scores, gap_scores, loss_scores
-from ..client import Plan, train_one
+from ..client import train_one
 from ..data import load
 from ..defenses import CAFL, POGZFL, Defense, Entangle
 from ..federated import FedAvg, Report
 from ..metrics import auc, auc_interval, wilson
 from ..runtime import generator, needs
+from ..wire import Plan
 from .base import Study
 from .membership import local_model, matched
 
@@ -115,7 +116,8 @@ def _train(settings: dict, cell: dict) -> dict:
     for report in run:
         accuracy.append(round(report.accuracy, 4))
         if isinstance(run.defense, Entangle):
-            ratios.append(round(run.defense.ratios[1:].mean().item(), 4))
+            each = [run.memory[c]["ratio"] for c in report.clients[1:]]
+            ratios.append(round(torch.stack(each).mean().item(), 4))
         if attacked and report.round % settings["every"] == 0:
             membership.append(_membership(settings, run, report))
         report.uploads.clear()

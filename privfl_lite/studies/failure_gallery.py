@@ -19,10 +19,10 @@ from torch.nn.functional import cross_entropy
 
 from .. import metrics, models
 from ..attacks import DLG, GS, IDLG, Matching, Reconstruction, infer_labels
-from ..client import Plan
+from ..client import share
 from ..data import Dataset, load
 from ..runtime import generator
-from ..wire import Upload, share
+from ..wire import Facts, Plan, Upload
 from .base import Study
 from .judge import judge
 from .pictures import pack
@@ -158,7 +158,7 @@ def upload(settings: dict, cell: dict, net: models.Net, x: Tensor, y: Tensor, ba
     knows = ("labels",) if granted else ()
     sent = share(net, x, y, each=batch, plan=plan, mode=mode, knows=knows)
     if level == "wrong":
-        sent = replace(sent, knows={"labels": (sent.knows["labels"] + 1) % net.num_classes})
+        sent = replace(sent, knows=Facts(labels=(sent.knows.labels + 1) % net.num_classes))
     if cause == "local steps, read as a gradient":
         sent = replace(sent, kind="gradient", tensors=sent.gradients(), plan=None)
     return sent

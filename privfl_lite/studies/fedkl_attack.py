@@ -40,6 +40,7 @@ from torch import Tensor
 from .. import metrics
 from ..attacks import GGL, GRNN, GS, IDLG, LockMatching, Recursive, Unlock
 from ..runtime import PrivflError
+from ..wire import Facts
 from .base import Study
 from .fedkl_targets import Target, opened, target, trained
 from .judge import scores
@@ -249,12 +250,13 @@ def solved(settings: dict, targets: list[Target], attack: Unlock | Recursive) ->
     images, costs, off, right, seconds = [], [], [], 0, 0.0
     for upload, _, y in targets:
         began = time.process_time()
-        found = attack.run(replace(upload, knows={}))
+        found = attack.run(replace(upload, knows=Facts()))
         seconds += time.process_time() - began
         images.append(found.images)
         costs += found.cost.tolist()
         right += int((found.labels.flatten() == y).sum())
-        true = upload.knows.get("coefficients", torch.zeros(0)).double()
+        true = upload.knows.coefficients
+        true = torch.zeros(0) if true is None else true.double()
         if len(true) and true.shape == attack.coefficients.shape:  # not with several locks
             off += ((attack.coefficients - true).norm(dim=1) / true.norm(dim=1)).tolist()
     x = torch.cat([t.x for t in targets])

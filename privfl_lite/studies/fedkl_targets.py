@@ -11,13 +11,13 @@ import torch
 from torch import Tensor
 
 from .. import models
-from ..client import Plan
+from ..client import share
 from ..data import load
 from ..defenses import Defense, FedKL
 from ..federated import FedAvg
 from ..keylock import coefficients, locks, normalize
 from ..runtime import generator
-from ..wire import Upload, share
+from ..wire import Plan, Upload
 
 
 class Target(NamedTuple):
@@ -64,16 +64,15 @@ def trained(
     ``double``: they compute and send their gradients with 64 bits.
     """
     run = training(settings["rounds"], settings["seed"], net, tuple(options.items()))
-    model, defense = copy.deepcopy(run.model), copy.deepcopy(run.defense)
+    model, memory = copy.deepcopy(run.model), copy.deepcopy(run.memory)
     out, knows = [], knows if net == "lock" else ()
     if double:
-        homes = defense.state()["homes"]
-        homes = {c: {n: t.double() for n, t in home.items()} for c, home in homes.items()}
-        model, _ = model.double(), defense.restore({"homes": homes})
+        model, own = model.double(), memory.private.items()
+        memory.private = {c: {n: t.double() for n, t in mine.items()} for c, mine in own}
     for i in range(settings["images"]):
         x, y = (torch.stack([c[j][i] for c in run.clients]) for j in (0, 1))
         x = x.to(model.head.weight.dtype)
-        upload = share(model, x, y, defense, knows, each=1, mode=mode)
+        upload = share(model, x, y, run.defense, knows, each=1, mode=mode, memory=memory)
         out.append(Target(upload, x, y))
     return out, round(run.history[-1].accuracy, 4)
 
@@ -100,7 +99,7 @@ def training(rounds: int, seed: int, net: str, options: tuple) -> FedAvg:
 
 def opened(upload: Upload, knows: str) -> Upload:
     """One upload whose model has a lock that makes the γ and β that the server goes by."""
-    matrix, key = upload.knows["lock"], upload.knows["key"]
+    matrix, key = upload.knows.lock, upload.knows.key
     if knows == "wrong key":
         key = torch.rand(key.shape, generator=generator(1)).to(key)
     model = copy.deepcopy(upload.model)

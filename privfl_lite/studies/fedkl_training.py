@@ -29,13 +29,13 @@ import torch
 from torch import nn
 
 from .. import models
-from ..client import Plan
 from ..data import load
 from ..defenses import Defense, FedKL
 from ..federated import FedAvg, evaluate
 from ..keylock import Locked, lock, locks, normalize
 from ..metrics import wilson
 from ..runtime import generator, seeded, torchvision
+from ..wire import Plan
 from .base import Study
 from .judge import spread
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from .. import attacks, metrics, models
+from ..client import share
 from ..data import load
-from ..wire import share
 from .base import Study
 
 

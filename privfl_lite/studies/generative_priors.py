@@ -16,9 +16,10 @@ from .. import metrics, models
 from ..attacks import GGL, GRNN, IDLG
 from ..attacks.generator import PUBLIC_FROM
 from ..attacks.labels import infer_label
+from ..client import share
 from ..data import Dataset, load
 from ..defenses import Defense, DPGaussian, Prune
-from ..wire import share
+from ..wire import Facts
 from .base import Study
 from .pictures import pack
 
@@ -108,7 +109,7 @@ def _compute(settings: dict, cell: dict) -> dict:
     net = models.build(settings["model"], data, seed=seed)
     upload = share(net, x, y, defense(*how), each=1, seed=seed)
     if name != "grnn":  # row sums average noise away; the sign of a bias gradient does not
-        upload = replace(upload, knows={"labels": infer_label(upload)})
+        upload = replace(upload, knows=Facts(labels=infer_label(upload)))
     began = time.process_time()
     found = attack(name, settings["attacks"][name], *how).run(upload, seed=seed)
     seconds = time.process_time() - began

@@ -16,10 +16,10 @@ from .. import metrics, models
 from ..attacks.generator import PUBLIC_FROM, Generator
 from ..attacks.ggl import GGL
 from ..attacks.grnn import GRNN
+from ..client import share
 from ..data import load
 from ..runtime import generator, progress
 from ..stored import own, save
-from ..wire import share
 from .base import Study
 
 

@@ -13,13 +13,13 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from .. import attacks, metrics, models
-from ..client import Plan
+from ..client import share
 from ..data import load
 from ..defenses import build
 from ..defenses.mixing import flip, mix
 from ..federated import FedAvg
 from ..runtime import generator
-from ..wire import share
+from ..wire import Plan
 from .base import Study
 from .measuring_leakage import lpips_normalized
 

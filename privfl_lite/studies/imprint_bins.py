@@ -15,8 +15,8 @@ from torch import Tensor
 
 from .. import attacks, data, metrics, models
 from ..attacks.imprint import Imprint, ImprintReadout, normal_edges, quantile_edges
+from ..client import share
 from ..defenses import DPGaussian, Prune
-from ..wire import share
 from .base import Study
 
 WIRE = {  # name -> defense, as in DCS²'s Table 2 (its scripts prune 50 %, its text says 70 %)

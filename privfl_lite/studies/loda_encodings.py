@@ -14,6 +14,7 @@ from ..defenses import LODA
 from ..defenses.loda import AT_ONCE, WEIGHT, obscured_set
 from ..extractor import PUBLIC_FROM, Extractor, load_extractor
 from ..runtime import device, generator
+from ..stored import identity
 from .measuring_leakage import lpips_normalized
 from .pictures import pack
 
@@ -47,7 +48,9 @@ def encoded(settings: dict, x: Tensor, layers: str, c: float, seed: int = 0) -> 
     loda = LODA(settings["profile"], layers, c, settings["steps"], **start)
     parts = []
     for some in x.split(AT_ONCE):
-        sha = hashlib.sha256(repr(loda).encode() + some.cpu().numpy().tobytes()).hexdigest()[:20]
+        sha = hashlib.sha256(identity(loda).encode() + some.cpu().numpy().tobytes()).hexdigest()[
+            :20
+        ]
         path = assets.cache() / "obscured" / f"{sha}.safetensors"
         parts.append(obscured_set(loda, some, path, show=False))
     return torch.cat(parts)

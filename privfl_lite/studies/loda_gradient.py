@@ -6,9 +6,10 @@ from torch import Tensor
 
 from .. import metrics, models
 from ..attacks import GS, Recursive
+from ..client import share
 from ..data import load
 from ..defenses import Defense, Prune
-from ..wire import Upload, share
+from ..wire import Upload
 from .loda_encodings import private, private_images, scores, strip
 
 UNDEFENDED = {"none": Defense, "Prune 0.9": lambda: Prune(0.9), "Prune 0.99": lambda: Prune(0.99)}

@@ -30,7 +30,6 @@ import torch
 from torch import Tensor
 
 from .. import models
-from ..client import Plan
 from ..data import load, partition
 from ..defenses import build
 from ..defenses.loda import UNIT, WEIGHT
@@ -39,6 +38,7 @@ from ..federated import FedAvg, evaluate
 from ..keylock import normalize
 from ..metrics import wilson
 from ..runtime import device, generator
+from ..wire import Plan
 from .base import Study
 from .judge import spread
 from .loda_encodings import encoded

@@ -22,13 +22,13 @@ from ..attacks.membership import (
     likelihood_scores,
     loss_scores,
 )
-from ..client import Plan
 from ..data import load
 from ..federated import FedAvg
 from ..gradients import Tensors
 from ..metrics import auc, auc_interval, tpr_at_fpr, tpr_interval
 from ..models import build
 from ..runtime import generator
+from ..wire import Plan
 from .base import Study
 
 GRID = np.linspace(0, 1, 21)  # false positive rates at which the ROC is stored

@@ -23,9 +23,10 @@ from functools import lru_cache
 
 from .. import metrics, models
 from ..attacks import IDLG, Reconstruction
+from ..client import share
 from ..data import load
 from ..defenses import Defense, DPGaussian, ModelCloak
-from ..wire import Upload, share
+from ..wire import Noise, Upload
 from .base import Study
 
 SIGMAS, CLIPS = [6, 5, 4, 3, 2, 1], [4, 3, 2, 1, 0.5]
@@ -127,8 +128,16 @@ def victims(settings: dict, data: str, count: int, defense: Defense, seed: int =
     source = load(data)
     model = models.build("lenet4", source, seed=settings["seed"])
     x, y = source.sample(count, split="test", seed=settings["seed"])
-    knows = ("labels", *(k for k in ("clip", "per", "noise_std") if k in defense.secrets()))
+    knows = ("labels", *noise_facts(defense))
     return share(model, x, y, defense, knows=knows, each=1, seed=seed), x, y
+
+
+def noise_facts(defense: Defense) -> tuple[str, ...]:
+    """What a server that ordered this noise knows of it."""
+    if isinstance(defense, ModelCloak):
+        dynamic = (defense.mode, defense.keep) == ("dynamic", "scale")
+        return ("clip",) if dynamic or defense.where == "server" else ("clip", "noise")
+    return ("noise",) if isinstance(defense, DPGaussian) else ()
 
 
 _made: dict[str, dict] = {}  # settings of one noise level share their result ("over N")
@@ -158,7 +167,8 @@ def averaged(settings: dict, data: str, std: float, rounds: int) -> tuple[Upload
     ]
     first, x = sent[0][0], sent[0][1]
     mean = {n: sum(u.tensors[n] for u, *_ in sent) / rounds for n in first.tensors}
-    return replace(first, tensors=mean, knows=first.knows | {"noise_std": std / rounds**0.5}), x
+    known = replace(first.knows, noise=Noise(std / rounds**0.5))
+    return replace(first, tensors=mean, knows=known), x
 
 
 def _informed(settings: dict, cell: dict) -> dict:

@@ -9,17 +9,19 @@ fixed size and with noise that follows the gradient.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
+
 import torch
 
 from .. import attacks, metrics, models, privacy
 from ..attacks.matching import Matching
-from ..client import Plan
+from ..client import share
 from ..data import load
-from ..defenses import Context, Defense, DPGaussian, ModelCloak
+from ..defenses import Context, DPGaussian, ModelCloak
 from ..defenses.modelcloak import perturbation
 from ..federated import FedAvg
 from ..gradients import Tensors, clip, length
-from ..wire import share
+from ..wire import Noise, Plan
 from .base import Study
 from .modelcloak_training import STUDY as TRAINING
 from .modelcloak_training import cloak, summary, train
@@ -62,22 +64,17 @@ def _cells(settings: dict) -> list[dict]:
     ]
 
 
-class Watched(Defense):
-    """A defense, and a record of what it did to each update: S, and raw against sent."""
-
-    def __init__(self, inner: ModelCloak):
-        self.inner, self.longest, self.apart = inner, {}, {}
+@dataclass(frozen=True)
+class Watched(ModelCloak):
+    """ModelCloak, and in the run's memory what it did in each round: S, and raw against sent."""
 
     def update(self, delta: Tensors, ctx: Context) -> Tensors:
-        _, left = clip(delta, self.inner.clip, self.inner.per)
-        sent = self.inner.update(delta, ctx)
-        now = ctx.round
-        self.longest[now] = max(self.longest.get(now, 0.0), left.max().item())
-        self.apart.setdefault(now, []).extend(perturbation(delta, sent).tolist())
+        _, left = clip(delta, self.clip, self.per)
+        sent, seen = super().update(delta, ctx), ctx.memory.run.setdefault("seen", {})
+        longest, apart = seen.get(ctx.round, (0.0, []))
+        apart = [*apart, *perturbation(delta, sent).tolist()]
+        seen[ctx.round] = max(longest, left.max().item()), apart
         return sent
-
-    def average(self, mean: Tensors, share: float, rng: torch.Generator) -> Tensors:
-        return self.inner.average(mean, share, rng)
 
 
 def _compute(settings: dict, cell: dict) -> dict:
@@ -87,15 +84,15 @@ def _compute(settings: dict, cell: dict) -> dict:
 def _train(settings: dict, cell: dict) -> dict:
     data, kind = cell["data"], KINDS[cell["kind"]]
     sigma, bound = settings["chosen"][data]
-    run = train(settings, data, Watched(cloak(settings, data, "server", sigma, bound, **kind)),
-                cell["seed"])  # fmt: skip
-    longest = [run.defense.longest[r.round] for r in run.history]
+    watched = Watched(**vars(cloak(settings, data, "server", sigma, bound, **kind)))
+    run = train(settings, data, watched, cell["seed"])
+    longest, each = zip(*(run.memory.run["seen"][r.round] for r in run.history), strict=True)
     scales: list[float] | float = sigma
     if cell["kind"].endswith("variance"):
         scales = [sigma * bound / s for s in longest]
     rounds = len(run.history)
     eps = privacy.epsilon(scales, settings["rate"], rounds, settings["delta_dp"])
-    apart = [sum(v) / len(v) for v in (run.defense.apart[r.round] for r in run.history)]
+    apart = [sum(v) / len(v) for v in each]
     return summary(settings, data, run) | {
         "epsilon": round(eps, 4),
         "longest": [round(s, 4) for s in longest],
@@ -123,12 +120,12 @@ def _fade(settings: dict, cell: dict) -> dict:
     fixed = settings["fade_sigma"] * _first_norm(settings)
     out = {"norms": [round(v, 6) for v in norms.tolist()], "noise_fixed": round(fixed, 5)}
     out["no noise"] = _psnr(attacks.ClosedForm().run(raw).images, x)
-    known = ("labels", "noise_std")
+    known = ("labels", "noise")
     sent = {"fixed noise": share(net, x, y, DPGaussian(fixed), each=1, knows=known)}
     cloaked = ModelCloak(1e9, settings["fade_sigma"], mode="dynamic", keep="scale")
     upload = share(net, x, y, cloaked, each=1, knows=known[:1])
-    upload.knows["noise_std"] = settings["fade_sigma"] * norms.median().item()  # one for all
-    sent["noise that follows"] = upload
+    noise = Noise(settings["fade_sigma"] * norms.median().item())  # one for all
+    sent["noise that follows"] = replace(upload, knows=replace(upload.knows, noise=noise))
     for name, upload in sent.items():
         for cost, tv in settings["tv"].items():
             attack = Matching(

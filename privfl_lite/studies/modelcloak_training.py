@@ -12,11 +12,11 @@ from __future__ import annotations
 import math
 
 from .. import models
-from ..client import Plan
 from ..data import load
 from ..defenses import Defense, ModelCloak
 from ..federated import FedAvg, evaluate
 from ..metrics import wilson
+from ..wire import Plan
 from .base import Study, finished
 from .modelcloak_attack import CLIPS, SIGMAS
 

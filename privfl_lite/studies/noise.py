@@ -9,20 +9,23 @@ there is almost no noise.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from torch import Tensor, nn
 
 from ..attacks import GS
 from ..attacks.matching import Matching
+from ..client import share
 from ..data import load
 from ..defenses import DPSGD
 from ..metrics import bootstrap_interval, compare
 from ..models import build
 from ..privacy import analytic_gaussian_epsilon
-from ..wire import Upload, share
+from ..wire import Noise, Upload
 from .base import Study
 from .pictures import pack
 
-KNOWN = ("labels", "noise_std", "clip")
+KNOWN = ("labels", "noise", "clip")
 
 
 def averaged(
@@ -35,7 +38,7 @@ def averaged(
         total = (
             sent.tensors if total is None else {n: v + sent.tensors[n] for n, v in total.items()}
         )
-    known = {**sent.knows, "noise_std": sigma * clip / rounds**0.5}
+    known = replace(sent.knows, noise=Noise(sigma * clip / rounds**0.5))
     return Upload({n: v / rounds for n, v in total.items()}, "gradient", sent.model, 1, knows=known)
 
 

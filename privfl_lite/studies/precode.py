@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import time
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -17,14 +18,14 @@ from torch.nn.functional import softplus
 from .. import metrics, models
 from ..attacks import GS, IDLG
 from ..attacks.precode import ATTACKS, attack
-from ..client import Plan
+from ..client import share
 from ..data import load
 from ..defenses import PRECODE
 from ..defenses.base import Defense
 from ..federated import FedAvg
 from ..gradients import gradient_function, stateless, weights
 from ..runtime import seeded
-from ..wire import share
+from ..wire import Plan
 from .base import Study
 from .pictures import pack
 
@@ -37,12 +38,11 @@ ELSEWHERE = {  # name -> data, network, options
 }
 
 
+@dataclass(frozen=True)
 class Draw(PRECODE):
     """PRECODE whose standard deviation starts at softplus(s + shift − 5)."""
 
-    def __init__(self, size: int = 256, beta: float = 1e-3, seed: int = 0, shift: float = 0.0):
-        super().__init__(size, beta, seed)
-        self.shift = shift
+    shift: float = 0.0
 
     def model(self, model: models.Net) -> models.Net:
         model = super().model(model)

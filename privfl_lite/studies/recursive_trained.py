@@ -16,9 +16,9 @@ from torch.nn.functional import cross_entropy
 from .. import metrics, models
 from ..attacks import Recursive
 from ..attacks.recursive import from_gradient, from_output
+from ..client import share
 from ..data import Dataset, load
 from ..runtime import generator
-from ..wire import share
 from .base import Study
 
 RECIPES: dict[str, dict] = {  # weights start uniform in ± init; batches of 32 training digits
