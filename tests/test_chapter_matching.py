@@ -448,6 +448,16 @@ def test_pictures_under_zero_percent_still_name_their_digits(gallery: dict):
         assert named == right, (cause, level, named)
 
 
+def test_fedkl_baseline_is_converted_as_its_proposition_says():
+    """prop-fedkl-psnr: a mean of 32.71 in FedKL's unit is 17.3 dB, and 26.64 is 5.1 dB."""
+    page = (BOOK / "matching-gradients.ipynb").read_text(encoding="utf-8")
+    for said, decibels in ((32.71, "17.3 dB"), (26.64, "5.1 dB")):
+        assert f"{2 * (said - 10 * math.log10(255)):.1f} dB" == decibels
+        assert decibels in page
+    assert f"{20 * math.log10(255 / 49.97):.0f} dB" == "14 dB"  # PSNR of the mean error: no mean
+    assert "32.71 is about 14 dB" not in page and "32.71 is a mean PSNR of 17.3 dB" in page
+
+
 def test_gallery_oracle_is_never_worse_and_restarts_are_by_cost(gallery: dict):
     for level in (2, 4):
         cell = cell_of(gallery, "restarts, batch of 2", level)
