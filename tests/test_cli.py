@@ -208,6 +208,15 @@ def test_epsilon_imports_no_torch():
     assert heavy(["epsilon"], ["torch", "opacus"]).stdout.splitlines()[-1] == "[]"
 
 
+def test_attacks_import_only_torch():
+    """What a few functions need (scipy, 0.5 s; scikit-learn, 0.8 s) they import when they run."""
+    slow = ["scipy", "sklearn", "pandas", "matplotlib", "torchvision", "IPython"]
+    code = "import sys, privfl_lite.attacks, privfl_lite.metrics, privfl_lite.federated\n"
+    code += f"sys.exit(' '.join(name for name in {slow} if name in sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stderr.strip() == ""
+
+
 def heavy(words: list[str], slow: list[str]) -> subprocess.CompletedProcess:
     """Run a command; the last line that it prints lists which of the slow packages it imported."""
     code = f"""
