@@ -19,7 +19,7 @@ WHEEL  := _build/wheel
 NBVAL  := --nbval-lax --nbval-kernel-name wheel --nbval-sanitize-with tests/nbval_sanitize.cfg \
           --nbval-cell-timeout 300
 
-.PHONY: help book test test-fast test-data wheel lint lab bench clean distclean setup browser vendor
+.PHONY: help book test test-fast test-data wheel lint lab bench clean distclean setup lock browser vendor
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -27,9 +27,12 @@ help: ## list the targets
 
 setup: $(STAMP) ## create .venv and install (the other targets do this by themselves)
 
-$(STAMP): requirements.txt pyproject.toml scripts/setup.sh
+$(STAMP): requirements.txt constraints.txt pyproject.toml scripts/setup.sh
 	@sh scripts/setup.sh $(VENV)
 	@echo "$(CURDIR)" > $@
+
+lock: $(STAMP) ## choose all versions anew from requirements.txt and write them to constraints.txt
+	@$(PY) scripts/lock.py
 
 book: $(STAMP) vendor ## build the book strictly into _build/html and print the page to open
 	@echo "Building the book"

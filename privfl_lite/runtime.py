@@ -31,8 +31,16 @@ __all__ = [
 
 
 def device() -> torch.device:
-    """The device that everything uses: a CUDA GPU where there is one, else the CPU."""
-    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    """The device that everything uses: a CUDA GPU where there is one, else the CPU.
+
+    ``PRIVFL_DEVICE`` ("cpu" or "cuda") decides otherwise; chapters set "cpu", for which they are
+    written, unless it is set already.
+    """
+    there = torch.cuda.is_available()
+    wanted = os.environ.get("PRIVFL_DEVICE") or ("cuda" if there else "cpu")
+    if choose("device in PRIVFL_DEVICE", wanted, ("cpu", "cuda")) == "cuda" and not there:
+        raise PrivflError("PRIVFL_DEVICE is cuda, but PyTorch sees no CUDA device here")
+    return torch.device(wanted)
 
 
 def generator(seed: int, *keys: int) -> torch.Generator:

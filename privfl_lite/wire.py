@@ -99,7 +99,10 @@ class Noise:
 
 @dataclass(frozen=True)
 class Clip:
-    """What was shortened to a length of at most ``bound``: the "update" as one, or every "layer"."""
+    """What was shortened to a length of at most ``bound``.
+
+    The "update" as one vector, every "layer" by itself, or the gradient of each "example".
+    """
 
     bound: float
     per: str = "update"
@@ -284,9 +287,18 @@ class Upload:
             steps = self.plan.batches(self.batch)
             f = update_function(model, self.plan.eta, steps, self.plan.momentum)
         known = self.knows.clip
+        if known and known.per == "example" and self.plan is not None:
+            raise PrivflError("a clip of every example's gradient is imitated for gradients only")
 
         def imitation(x: Tensor, y: Tensor) -> Tensors:
-            sent = {n: t for n, t in f(theta, x, y).items() if n in self.tensors}
-            return sent if known is None else clip(sent, known.bound, known.per)[0]
+            each = known is not None and known.per == "example"
+            parts = (x.flatten(0, 1)[:, None], y.flatten(0, 1)[:, None]) if each else (x, y)
+            sent = {n: t for n, t in f(theta, *parts).items() if n in self.tensors}
+            if known is None:
+                return sent
+            sent = clip(sent, known.bound, "update" if each else known.per)[0]
+            if each:  # the mean over each client's examples
+                sent = {n: t.unflatten(0, x.shape[:2]).mean(1) for n, t in sent.items()}
+            return sent
 
         return imitation

@@ -33,6 +33,7 @@ if [ ! -x "$venv/bin/python" ]; then
     "$python" -m venv "$venv" ||
         fail "$python could not make a virtual environment (on Debian: apt install python3-venv)."
 fi
-echo "Installing into $venv (first time: a few minutes and about 2 GB)"
-"$venv/bin/python" -m pip install -q -r requirements.txt -e . >"$log" 2>&1 ||
+echo "Installing into $venv (first time: a few minutes; a download of 0.45 GB," \
+    "or 3 GB with PyTorch's build for GPUs: see requirements.txt)"
+"$venv/bin/python" -m pip install -q -r requirements.txt -c constraints.txt -e . >"$log" 2>&1 ||
     fail "The installation failed; the full log is $log"

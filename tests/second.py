@@ -73,6 +73,9 @@ class Second(Tensor):
     def __repr__(self) -> str:
         return f"Second({self.numbers})"
 
+    def __format__(self, how: str) -> str:
+        return format(self.numbers, how)
+
 
 class _Everywhere(TorchDispatchMode):
     """Operations without any ``Second`` come here too: those that make or move one."""

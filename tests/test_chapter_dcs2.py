@@ -347,6 +347,59 @@ def test_prop_dcs2_rank_two_stops_holding() -> None:
     assert torch.linalg.matrix_rank(one) == 1  # one image
 
 
+@pytest.mark.parametrize("classes", [3, 5, 10])
+@pytest.mark.parametrize("weights", [(1.0, 1.0), (1 / 3, 1 / 3), (0.9, 0.2), (3.0, 7.0)])
+def test_prop_dcs2_scale(classes: int, weights: tuple[float, float]) -> None:
+    head, (a, c) = Head(classes), weights
+    scales = torch.tensor(weights, dtype=torch.float64)
+    grad_w, grad_b = (head.delta.T * scales) @ head.r, head.delta.T @ scales
+    left, _, right = torch.linalg.svd(grad_w, full_matrices=False)
+    for mine, theirs in ((left[:, :2], head.d), (right[:2].T, head.v)):  # 1: the same planes
+        torch.testing.assert_close(mine @ mine.T, theirs @ theirs.T)
+    g = torch.cat([grad_w, grad_b[:, None]], 1)
+    row = torch.cat([head.r[0], torch.ones(1).double()])
+    found = 1 / (row @ torch.linalg.pinv(g, rtol=1e-10) @ head.delta[0])  # 2
+    assert found.item() == pytest.approx(a, rel=1e-9)
+    for t in (a, 0.9 * a, 1.1 * a, 0.0):
+        rest = torch.linalg.matrix_rank(g - t * torch.outer(head.delta[0], row), rtol=1e-9)
+        assert rest == (1 if t == a else 2)
+    rest = g - a * torch.outer(head.delta[0], row)
+    theirs = rest[:, -1]
+    torch.testing.assert_close(theirs, c * head.delta[1])
+    r_2 = rest[:, :-1].T @ theirs / (theirs @ theirs)
+    torch.testing.assert_close(r_2, head.r[1])
+    quotients = theirs / (head.w @ r_2 + head.b).softmax(0)  # 3
+    none = head.labels[1] == 0
+    torch.testing.assert_close(quotients[none], torch.full_like(quotients[none], c))
+    assert (quotients[~none] < c).all()
+    mine = pair.lone_weight(grad_w, grad_b, head.r[:1], head.delta[:1])
+    assert mine.item() == pytest.approx(a, rel=1e-9)
+
+
+def test_prop_dcs2_scale_stops_holding() -> None:
+    """Part 4: the same label and the same logits tell only the sum; and a label of all classes."""
+    head = Head(6)
+    h = torch.linalg.svd(head.w)[2][-1]  # W h = 0
+    r_1, r_2, (a, c), (a_2, c_2) = head.r[0], head.r[0] + 0.3 * h, (0.5, 0.5), (0.8, 0.2)
+
+    def sent(one, other, first, second) -> tuple[torch.Tensor, torch.Tensor]:
+        r = torch.stack([one, other])
+        delta = (r @ head.w.T + head.b).softmax(1) - head.labels[0]
+        scales = torch.tensor([first, second]).double()
+        return (delta.T * scales) @ r, delta.T @ scales
+
+    before = sent(r_1, r_2, a, c)
+    for got, want in zip(
+        sent(r_1, (a * r_1 + c * r_2 - a_2 * r_1) / c_2, a_2, c_2), before, strict=True
+    ):
+        torch.testing.assert_close(got, want, rtol=1e-6, atol=1e-8)
+    other = sent(r_1, (a * r_1 + c * r_2 - a_2 * r_1) / c_2, a_2, 0.5)  # another sum is seen
+    assert not torch.allclose(other[1], before[1], rtol=1e-3)
+    p = (head.r[1] @ head.w.T + head.b).softmax(0)
+    q = torch.full((6,), 1 / 6).double()
+    assert ((p - q) / p).median() != pytest.approx(1.0, abs=0.05)  # no class without a part
+
+
 def test_prop_dcs2_rank_two_on_a_network() -> None:
     """The search in the plane finds the pair without a label, or with only the wrong ones fails."""
     net = models.build("lenet", (1, 16, 16), 10).double().requires_grad_(False)
@@ -381,6 +434,11 @@ def test_attack_study_says_what_the_chapter_says() -> None:
     closed = pick(part="separate", variant="sample")
     assert closed["success"] == closed["label_right"] == 16
     assert all(c["success"] == 16 for c in cells if c["part"] == "fresh")
+    scaled = [c for c in cells if c["part"] == "scale"]
+    assert sorted(c["weights_true"][0] for c in scaled) == [0.3333, 1.0]
+    for c in scaled:
+        assert c["success"] == c["label_right"] == c["images"] == 8
+        assert all(w == c["weights_true"] for w in c["weights"])
     joint = {"part": "joint", "attack": "labels granted"}
     assert pick(**joint, variant="sample")["success"] >= 12
     for repaired in ("+ Prune 0.7", "5:1", "10:1", "same label"):
@@ -418,6 +476,9 @@ def test_training_study_says_what_the_chapter_says() -> None:
     scales = [test_accuracy("DCS²", how) for how in ("sum", "mean", "code")]
     assert scales == sorted(scales) and scales[-1] < plain and scales[0] < plain - 0.1
     assert test_accuracy("DCS²", "mean", "all") < plain - 0.08
+    # "eight of the eleven points appear for no defense at two thirds of the step"
+    lost = [plain - test_accuracy(*at, "all") for at in (("DCS²", "mean"), ("none", "step × 2/3"))]
+    assert [round(100 * v) for v in lost] == [11, 8]
     frozen = [c for c in cells if c["how"] == "frozen" and "Prune" in c["defense"]]
     assert frozen and all(v == 0 for c in frozen for v in c["update"])
     hidden = [c for c in cells if c["defense"] == "DCS²"]

@@ -426,6 +426,16 @@ def test_stored_results_carry_the_text() -> None:
     assert variant("rows", "iDLG")["success"] == 7
     fresh = [c for c in attack if c["part"] == "fresh"]
     assert all(c["mask_exact"] == c["images"] == 16 for c in fresh) and len(fresh) == 8
+    wire = {(c["format"], c["variant"]): c for c in attack if c["part"] == "wire"}
+    copied = [f"β {b}" for b in (0.9, 0.7, 0.5, 0.3)] + ["random units", "rows"]
+    for kind in ("float16", "bfloat16"):
+        assert all(wire[kind, v]["mask_exact"] == 16 for v in copied)
+        assert wire[kind, "β 0.7"]["success"] == 16
+        assert wire[kind, "rows added"]["mask_exact"] == 13
+        assert wire[kind, "rows added"]["false"] == 0
+    exact = [wire["bfloat16", v]["mask_exact"] for v in ("both", "added", "both added")]
+    assert exact == [15, 15, 12]
+    assert [wire["float16", v]["mask_exact"] for v in ("both", "added")] == [16, 16]
 
     def run(method: str, seed: int = 0, split: str = "dirichlet") -> dict:
         want = {"part": "train", "method": method, "seed": seed, "split": split}

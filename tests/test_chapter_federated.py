@@ -260,6 +260,64 @@ def test_more_local_steps_move_the_fixed_point(steps):
         assert theta.item() == pytest.approx(c.mean().item(), abs=1e-5)
 
 
+# --- what the chapter says of its measurements ---
+
+PLAN = pf.Plan(eta=0.1, epochs=1, batch_size=10)
+
+
+def unit_updates(split: str, seed: int, plan: pf.Plan = PLAN) -> tuple[Tensor, list[set[int]]]:
+    """Directions (100, d) of the updates of 100 clients with 40 digits each, and what they hold."""
+    digits = pf.load("mnist")
+    parts = digits.clients(100, split, per_client=40, seed=seed)
+    x, y = (torch.cat(part) for part in zip(*parts, strict=True))
+    sent = pf.share(pf.models.build("mlp", digits, seed=seed), x, y, each=40, plan=plan)
+    flat = torch.cat([t.flatten(1) for t in sent.tensors.values()], dim=1)
+    return nn.functional.normalize(flat), [set(labels.tolist()) for _, labels in parts]
+
+
+def test_a_large_crowd_looks_alike_to_those_who_took_no_part():
+    updates, _ = unit_updates("iid", 0)
+    gaps = {}
+    for crowd in (1, 10, 50):
+        means = nn.functional.normalize(updates.view(100 // crowd, crowd, -1).mean(1))
+        c = updates @ means.T
+        part = torch.arange(100)[:, None] // crowd == torch.arange(100 // crowd)
+        gaps[crowd] = float(c[part].mean() - c[~part].mean())
+        assert crowd < 50 or c[~part].mean() > 0.45  # though nothing of them is in it
+    assert gaps[1] > 0.6 and 0.05 < gaps[10] < 0.2 and 0 < gaps[50] < 0.05
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_cosines_tell_who_holds_the_same_digits(seed):
+    """The full ranges, not the middle: equal sets of digits stand apart from all other pairs."""
+    updates, held = unit_updates("shards", seed)
+    cosine, others = updates @ updates.T, ~torch.eye(100, dtype=torch.bool)
+    same = torch.tensor([[a == b for b in held] for a in held]) & others
+    assert cosine[same].min() > cosine[others & ~same].max()
+    # Counted by common digits the ranges do overlap: some clients hold a single digit.
+    common = torch.tensor([[len(a & b) for b in held] for a in held])
+    if any(len(a) == 1 and held.count(a) > 1 for a in held):
+        assert cosine[others & (common == 1)].max() > cosine[others & (common == 2)].min()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_ten_shard_clients_cover_all_digits_in_one_round_of_four(seed):
+    parts = pf.load("mnist").clients(100, "shards", per_client=40, seed=seed)
+    holds = torch.stack([y.bincount(minlength=10) > 0 for _, y in parts])
+    rng = generator(seed)
+    drawn = [torch.randperm(100, generator=rng)[:10] for _ in range(2000)]
+    assert sum(bool(holds[ten].any(0).all()) for ten in drawn) / 2000 == pytest.approx(
+        0.26, abs=0.04
+    )
+
+
+def test_four_minibatches_point_nearly_where_four_full_steps_do():
+    full, small = (
+        unit_updates("iid", 0, pf.Plan(eta=0.1, steps=4, batch_size=size))[0] for size in (40, 10)
+    )
+    assert (full * small).sum(1).mean() == pytest.approx(0.92, abs=0.02)
+
+
 # --- the checks of the Code exercises: right answers pass, usual slips get a helpful word ---
 
 

@@ -26,6 +26,7 @@ from privfl_lite.attacks.joint import joint, tried
 from privfl_lite.defenses import ats_search
 from privfl_lite.defenses.loda import LODA, obscured_set
 from privfl_lite.extractor import Extractor, load_extractor
+from privfl_lite.studies import STUDIES
 
 X, Y = make_clients([4], seed=1)[0]
 COLOR, COLOR_Y = make_clients([4], (3, 32, 32), seed=2)[0]
@@ -372,6 +373,50 @@ def test_metrics():
         return scores, metrics.affine_fit(x_hat, x), metrics.l2(x_hat, x), home(*shown.values())
 
     twice(run)
+
+
+# --- studies ---
+
+SMALL = {"steps": 2, "images": 4, "evaluations": 3, "rounds": 1, "starts": 1}
+CELLS = {  # study: a cell that is quick with such settings, and needs no download
+    "attack-table": {"model": "mlp", "attack": "closed_form"},
+    "baselines": {"part": "one client", "defense": "frozen"},
+    "cutting": {"part": "search", "attacker": "mask"},
+    "dcs2-training": {"data": "mnist", "how": "real"},
+    "entangle-attack": {"part": "variant", "attack": "readout"},
+    "extractor": {"cell": "scale", "images": "photos"},
+    "failure-gallery": {"cause": "L-BFGS"},
+    "fedkl-attack": {"part": "table", "net": "lock", "attack": "DLG"},
+    "fedkl-training": {"part": "share"},
+    "first-look": {"attack": "gs"},
+    "generative-priors": {"attack": "ggl-adam", "prune": 0.99},
+    "generator": {"cell": "grnn"},
+    "hiding": {"part": "digits", "k": 2},
+    "imprint-bins": {"part": "bins", "data": "mnist"},
+    "modelcloak-attack": {"part": "informed", "noise": 0.5, "attack": "prior, 16 rounds"},
+    "modelcloak-training": {"data": "faces", "where": "client"},
+    "noise": {"net": "lenet", "attack": "likelihood"},
+    "precode": {"part": "train", "draw": "strong"},
+    "recursive-trained": {"act": "sigmoid", "recipe": "untrained"},
+}
+
+
+def small(value: object, key: str = "") -> object:
+    """Settings with numbers as small as they may be."""
+    if isinstance(value, dict):
+        return {k: small(v, key if any(n in key for n in SMALL) else k) for k, v in value.items()}
+    limits = [limit for name, limit in SMALL.items() if name in key]
+    return min(value, *limits) if limits and type(value) is int else value
+
+
+@pytest.mark.parametrize("name", CELLS)
+def test_study(name):
+    """What was found meets the truth, which is on the CPU."""
+    study = STUDIES[name]
+    settings = small(study.settings("cpu"))
+    cell = next(c for c in study.cells(settings) if CELLS[name].items() <= c.items())
+    with second_device():
+        assert study.compute(settings, cell)
 
 
 # --- the source ---

@@ -346,6 +346,21 @@ def test_unlock_where_relu_leaves_half_of_the_features_unknown(digits, batch):
     assert psnr(affine_fit(found.images, x), x).max() > 40 and found.cost.min() < 0.01
 
 
+@pytest.mark.parametrize("mode", ["train", "eval"])
+@pytest.mark.parametrize("activation", ["none", "relu"])
+def test_the_control_with_gamma_and_beta_granted_uses_them(net, batch, mode, activation):
+    """It finds the image; with γ and β of another key in eval mode it finds something else."""
+    upload = send(net, batch, 2, mode, activation=activation)
+    x = batch[0][:2]
+    found = Unlock(granted=True).run(upload)
+    assert psnr(found.images, x * (1 if mode == "eval" else 1 / top(x))).min() > 40
+    wrong = {"coefficients": upload.knows.coefficients * 1.5}
+    other = Unlock(granted=True).run(dataclasses.replace(upload, knows=wrong))
+    if mode == "eval":
+        assert psnr(other.images, x).max() < 30
+    assert not torch.equal(other.images, found.images)
+
+
 def test_dead_channels_show_as_zero_rows(net, batch):
     upload = send(net, batch, 3, activation="relu")
     gamma = upload.knows.coefficients[:, :12]
@@ -423,6 +438,7 @@ def test_affine_fit_is_the_line_of_least_squares():
         (lambda n, b: LockMatching(secret="key").run(send(n, b, knows=())), 'knows=("lock",)'),
         (lambda n, b: read_key(send(n, b)), "key is not on the wire"),
         (lambda n, b: Unlock().run(share(n, *b, FedKL())), "1 image, 1 step"),
+        (lambda n, b: Unlock(granted=True).run(share(n, *b, FedKL(), each=1)), "for one lock"),
         (lambda n, b: pf.defenses.build("fedkl:key=3"), "one of: key_length"),
     ],
 )

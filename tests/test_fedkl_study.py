@@ -178,3 +178,43 @@ def test_stored_training_matches_and_collapses_only_without_the_lock():
     assert all(max(k["random"]) < 0.4 for k in keys)
     own = fedkl_training.table(cells)["FedKL"]["mean"]
     assert all(min(k["wrong key"] + k["other key"]) > own - 0.05 for k in keys)
+
+
+def test_on_a_trained_net_it_is_not_the_secret_that_stops_the_closed_form():
+    """The control: γ and β granted change little in 32 bits; 64 bits without them open most."""
+
+    def rebuilt(setting: str, attack: str = "closed form") -> int:
+        found = cell("fedkl-attack", part="more", setting=setting, attack=attack)
+        assert found["images"] == 24
+        return found["success"]
+
+    granted = "closed form, granted"
+    assert rebuilt("untrained", granted) == 24, "the control works"
+    for setting in ("trained", "trained, eval", "trained, ReLU"):
+        assert max(rebuilt(setting), rebuilt(setting, granted)) <= 8
+        assert abs(rebuilt(setting) - rebuilt(setting, granted)) <= 4
+    assert rebuilt("trained, 64 bits") >= 16 and rebuilt("trained, eval, 64 bits") == 24
+    assert rebuilt("trained, batch norm") == rebuilt("trained, open") == 24
+
+
+def test_the_control_is_granted_and_others_are_not(small, monkeypatch):
+    asked = []
+
+    class Spy(study.Unlock):
+        def run(self, upload, seed=0):
+            asked.append((self.granted, sorted(upload.knows)))
+            return super().run(upload, seed)
+
+    monkeypatch.setattr(study, "Unlock", Spy)
+    for attack in ("closed form, granted", "closed form"):
+        wanted = {"part": "more", "setting": "eval", "attack": attack}
+        out = study.STUDY.compute(small | {"nets": [0]}, wanted)
+        assert out["success"] == 2
+    assert asked == [(True, ["coefficients"]), (False, [])]
+
+
+def test_controls_stand_behind_all_other_cells():
+    """The ledger names cells by their place."""
+    cells = study.STUDY.cells(study.STUDY.settings("cpu"))
+    last = [(c["setting"], c["attack"]) for c in cells[-len(study.CONTROLS) :]]
+    assert last == list(study.CONTROLS) and len({tuple(c.items()) for c in cells}) == len(cells)

@@ -64,3 +64,15 @@ def test_torchvision_works_beside_this_torch():
 
 def test_device_is_one_that_can_compute():
     assert (torch.ones(2, device=device()) + 1).sum().item() == 4
+
+
+def test_the_device_can_be_named(monkeypatch, refused):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert device().type == "cuda"
+    monkeypatch.setenv("PRIVFL_DEVICE", "cpu")
+    assert device().type == "cpu"
+    monkeypatch.setenv("PRIVFL_DEVICE", "tpu")
+    refused(device, "choose one of: cpu, cuda")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setenv("PRIVFL_DEVICE", "cuda")
+    refused(device, "sees no CUDA device")

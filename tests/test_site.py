@@ -462,7 +462,7 @@ def small_book(folder: Path, page: dict, offline: bool) -> tuple[int, list[str],
     for name in ("_ext", "_assets"):
         shutil.copytree(ROOT / "book" / name, book / name)
     (folder / "privfl_lite" / "teach").mkdir(parents=True)
-    for name in ("_config.yml", "book/references.bib", "privfl_lite/teach/ledger.py"):
+    for name in ("_config.yml", "book/references.bib"):
         shutil.copy(ROOT / name, folder / name)
     if offline:
         (book / "_vendor").symlink_to(ROOT / "book" / "_vendor")

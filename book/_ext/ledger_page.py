@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable
-from importlib import util
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +18,10 @@ from sphinx import addnodes
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
-PACKAGE = Path(__file__).resolve().parents[2] / "privfl_lite"
-RESULTS = PACKAGE / "results"
+import privfl_lite
+from privfl_lite.teach import ledger
 
-# By path, since importing the package would load torch into every build of the book.
-_spec = util.spec_from_file_location("ledger", PACKAGE / "teach/ledger.py")
-ledger = util.module_from_spec(_spec)
-_spec.loader.exec_module(ledger)
-
+RESULTS = Path(privfl_lite.__file__).parent / "results"
 Entry = dict[str, Any]
 PAPERS = {
     "modelcloak": "ModelCloak",

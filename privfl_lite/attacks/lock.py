@@ -128,7 +128,8 @@ def imitator(upload: Upload) -> Callable[[Tensor, Tensor, Tensor], Tensors]:
     names = [name for name, _ in locks(net)]
     for name in names:
         parent, _, place = name.rpartition(".")
-        setattr(net.get_submodule(parent), place, Opened(net.get_submodule(name).norm))
+        opened = Opened(net.get_submodule(name).norm).to(net.head.weight)
+        setattr(net.get_submodule(parent), place, opened)
     widths = [net.get_submodule(name).norm.num_features for name in names]
     theta, loss = {n: t for n, t in weights(net).items() if n in upload.tensors}, loss_function(net)
 

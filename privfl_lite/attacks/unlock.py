@@ -13,11 +13,10 @@ import copy
 from collections.abc import Iterator
 
 import torch
-from scipy.optimize import minimize_scalar
 from torch import Tensor, nn
 
 from ..gradients import Tensors
-from ..keylock import Locked
+from ..keylock import Locked, locks
 from ..runtime import PrivflError, progress
 from ..wire import Upload
 from .base import Reconstruction
@@ -33,6 +32,7 @@ from .recursive import (
 
 RIDGE = 1e-12  # of the mean diagonal: decides only what no equation does, toward black
 ROUNDS = 10
+Secret = tuple[Tensor, Tensor]  # γ and β, (channels,) each
 SHARES = torch.linspace(-4, 4, 13, dtype=torch.float64).sigmoid().tolist()  # first scales tried
 
 
@@ -49,10 +49,15 @@ class Unlock:
     server's running statistics; a dead channel has γ = 0). ``gap`` (U, 2): the two smallest
     singular values of the system for the a. The first is 0 but for rounding, the second is not, if
     the a are determined up to their scale.
+
+    ``granted``: the control, for one lock. γ and β come from ``upload.knows.coefficients``. In
+    eval mode they give a and b, so that the lock is a public affine map. In train mode b =
+    mean(Wx) − a β joins the system, and û is begun both as without them and as (s − β)/γ; the
+    lesser misfit counts.
     """
 
-    def __init__(self, tol: float = 1e-4):
-        self.tol = tol
+    def __init__(self, tol: float = 1e-4, granted: bool = False):
+        self.tol, self.granted = tol, granted
         self.coefficients, self.gap = torch.zeros(0), torch.zeros(0)
 
     def run(self, upload: Upload, seed: int = 0) -> Reconstruction:
@@ -64,29 +69,49 @@ class Unlock:
             weight = f"{name}.weight"
             if isinstance(m, nn.Conv2d) and not upload.tensors.get(weight, torch.zeros(1)).any():
                 raise PrivflError(f"unlocking needs {weight!r}, which is not in the upload or zero")
-        found = []
+        secret, found = self._secret(upload), []
         for u in progress(range(len(upload)), "unlocking"):
             g = {n: t[u].double() for n, t in upload.gradients().items()}
-            found.append(min(self._ways(net, g, upload.mode), key=lambda way: way[1]))
+            ways = self._ways(net, g, upload.mode, secret and secret[u])
+            found.append(min(ways, key=lambda way: way[1]))
         image, cost, secret, gap, delta = (torch.stack(part) for part in zip(*found, strict=True))
         self.coefficients, self.gap = secret, gap
         image = image.view(-1, *net.shape).to(upload.tensors["head.weight"])
         return Reconstruction(image, delta.argmin(1), cost)
 
-    def _ways(self, net: nn.Module, g: Tensors, mode: str) -> Iterator[tuple[Tensor, ...]]:
+    def _secret(self, upload: Upload) -> list[Secret] | None:
+        """γ and β (channels,) of each upload, if they are granted."""
+        if not self.granted:
+            return None
+        if len(list(locks(upload.model))) != 1 or upload.knows.coefficients is None:
+            raise PrivflError('granted=True is for one lock, with knows=("coefficients",)')
+        return [c.chunk(2) for c in upload.knows.coefficients.double()]
+
+    def _ways(
+        self, net: nn.Module, g: Tensors, mode: str, secret: Secret | None
+    ) -> Iterator[tuple[Tensor, ...]]:
         """(image, misfit, coefficients, gap, δ) for each guess at what is 0 behind a ReLU."""
         a, delta = head_input(g["head.weight"], g.get("head.bias"), net.head)
         back = net.head.weight.T @ delta
         for off in OFF if any(isinstance(m, nn.ReLU) for m in net.features) else OFF[:1]:
-            yield *_Way(net, g, mode, self.tol, off).run(a, back), delta
+            yield *_Way(net, g, mode, self.tol, off, secret).run(a, back), delta
 
 
 class _Way:
     """The way back through one network for one upload's gradient g."""
 
-    def __init__(self, net: nn.Module, g: Tensors, mode: str, tol: float, off: float):
+    def __init__(
+        self,
+        net: nn.Module,
+        g: Tensors,
+        mode: str,
+        tol: float,
+        off: float,
+        secret: Secret | None = None,
+    ):
         self.layers, self.g, self.mode, self.tol, self.off = net.features, g, mode, tol, off
-        shapes = [torch.zeros(1, *net.shape).double()]
+        self.secret = secret
+        shapes = [g["head.weight"].new_zeros(1, *net.shape)]
         for layer in self.layers:
             shapes.append(layer(shapes[-1]))
         self.shapes = [t.shape[1:] for t in shapes]
@@ -136,15 +161,16 @@ class _Way:
         i -= 1
         layer, g_bias = self.layers[i], self.g.get(f"features.{i}.bias")
         live = self.g[f"features.{i}.weight"].flatten(1).any(1)  # γ = 0 leaves exactly zero
-        du, best = projected(s, ds) if self.mode == "train" else ds, None
-        for _ in range(rounds if self.mode == "train" else 1):
-            x, a, misfit, gap = self.solve(i, s, du, trust, live)
-            if best is not None and misfit > 0.9 * best[2]:
-                break
-            best, du = (x, a, misfit, gap, du), projected(layer(x[None])[0], ds)
-        x, a, misfit, gap, du = best
-        free = self.mode == "train" or g_bias is None
-        if free:
+        signals = [projected(s, ds)] if self.mode == "train" else [ds]
+        if self.mode == "train" and self.secret is not None:
+            signals.append(projected(s, ds, self.secret))
+        rounds = rounds if self.mode == "train" else 1
+        ways = [self.refined(i, s, ds, du, trust, live, rounds) for du in signals]
+        x, a, misfit, gap, du = min(ways, key=lambda way: way[2])
+        free = self.mode == "train" or (g_bias is None and self.secret is None)
+        if not free and self.secret is not None:
+            scale = 1.0
+        elif free:
             scale = 1 / max(x.max(), x.min(), key=abs)  # an image is not negative; brightest 1
         else:  # ∇b = Σ ∂ℓ/∂u = Σ ∂ℓ/∂s / a
             total, seen = ds.flatten(1).sum(1)[live], a[live] * g_bias[live]
@@ -153,6 +179,25 @@ class _Way:
         (back,) = torch.func.vjp(layer, x[None])[1]((du / a[:, None, None])[None])
         return x, back[0], misfit, self.coefficients(i, x, s, trust, live), gap, free
 
+    def refined(
+        self,
+        i: int,
+        s: Tensor,
+        ds: Tensor,
+        du: Tensor,
+        trust: Tensor,
+        live: Tensor,
+        rounds: int,
+    ) -> tuple:
+        """As ``solve``, and du; û is taken anew from the u that was found while that helps."""
+        best = None
+        for _ in range(rounds):
+            x, a, misfit, gap = self.solve(i, s, du, trust, live)
+            if best is not None and misfit > 0.9 * best[2]:
+                break
+            best, du = (x, a, misfit, gap, du), projected(self.layers[i](x[None])[0], ds)
+        return best
+
     def solve(self, i: int, s: Tensor, du: Tensor, trust: Tensor, live: Tensor) -> tuple:
         """x, a (infinite for dead channels), misfit, and the two least singular values.
 
@@ -160,6 +205,10 @@ class _Way:
         """
         layer, shape, k = self.layers[i], self.shapes[i], int(live.sum())
         full = normal_equations(layer, s, du, trust, self.g[f"features.{i}.weight"], shape, live)
+        if self.secret is not None and self.mode == "eval":
+            return self.known(i, full, live)
+        if self.secret is not None:
+            full = with_known_shift(full, layer, self.secret[1][live], shape, live)
         rest = full[k:, k:]
         rest.diagonal().add_(RIDGE * rest.diagonal().mean())
         fold = torch.cholesky_solve(full[k:, :k], torch.linalg.cholesky(rest))
@@ -169,6 +218,19 @@ class _Way:
         a[live] = vectors[:, 0]
         x = -(fold @ vectors[:, 0])[: shape.numel()].view(shape)
         return x, a, (gap[0] / gap[1]).nan_to_num(torch.inf), gap
+
+    def known(self, i: int, full: Tensor, live: Tensor) -> tuple:
+        """As ``solve`` where a = σ/γ and b = μ − bias − a β are known: eval mode, γ, β granted."""
+        layer, norm, n, k = self.layers[i], self.layers[i + 1].norm, len(full), int(live.sum())
+        gamma, beta = self.secret
+        a = (norm.running_var + norm.eps).sqrt() / gamma  # infinite for dead channels
+        b = norm.running_mean - (0 if layer.bias is None else layer.bias) - a * beta
+        rest, right = full[k : n - k, k : n - k], full[k : n - k, :k] @ a[live]
+        rest.diagonal().add_(RIDGE * rest.diagonal().mean())
+        x = -torch.linalg.solve(rest, right + full[k : n - k, n - k :] @ b[live])
+        z = torch.cat([a[live], x, b[live]])
+        misfit = (z @ full @ z).clamp(min=0).sqrt() / z.norm()
+        return x.view(self.shapes[i]), a, misfit, torch.stack([misfit, torch.ones_like(misfit)])
 
     def coefficients(self, i: int, x: Tensor, s: Tensor, trust: Tensor, live: Tensor) -> Tensor:
         """γ before β: the line through (û, s) of each channel, weighed by trust."""
@@ -185,6 +247,7 @@ class _Way:
 
         The largest entry of a is 1 as it comes; the activation's outputs are below 1.
         """
+        from scipy.optimize import minimize_scalar  # slow to import
 
         def misfit(scale: float) -> float:
             i_next, s, ds, trust = self.walk(i, scale * a, back / scale)
@@ -201,12 +264,35 @@ class _Way:
         return self.walk(i, scale * a, back / scale)
 
 
-def projected(s: Tensor, ds: Tensor) -> Tensor:
-    """P(∂ℓ/∂s) of each channel (Eq. 26 times σ/γ, with ε = 0): no mean, nothing along û."""
+def projected(s: Tensor, ds: Tensor, secret: Secret | None = None) -> Tensor:
+    """P(∂ℓ/∂s) of each channel (Eq. 26 times σ/γ): no mean, nothing along û.
+
+    û is s with mean 0 and length 1 (so ε = 0); given γ and β, it is (s − β)/γ.
+    """
     u = s.flatten(1) - s.flatten(1).mean(1, keepdim=True)
     u = u / u.norm(dim=1, keepdim=True).clamp(min=1e-300)
+    if secret is not None:
+        gamma, beta = (t[:, None] for t in secret)
+        u = (s.flatten(1) - beta) / gamma / s[0].numel() ** 0.5
+        u = torch.where(gamma == 0, 0.0, u)
     d = ds.flatten(1) - ds.flatten(1).mean(1, keepdim=True)
     return (d - u * (u * d).sum(1, keepdim=True)).view_as(ds)
+
+
+def with_known_shift(
+    full: Tensor, layer: nn.Conv2d, beta: Tensor, shape: tuple, live: Tensor
+) -> Tensor:
+    """The normal equations for (a, x) alone: given β, b = mean(Wx) − a β."""
+    k, pixels = len(beta), torch.Size(shape).numel()
+    mean = linear_part(layer, shape).mean((2, 3))[:, live].T  # (k, pixels)
+    basis = torch.cat([torch.eye(k + pixels).to(full), torch.cat([-beta.diag(), mean], 1)])
+    return basis.T @ full @ basis
+
+
+def linear_part(layer: nn.Conv2d, shape: tuple) -> Tensor:
+    """The layer's answer to each pixel alone, without its bias: (pixels, C, H, W)."""
+    one = torch.eye(torch.Size(shape).numel()).to(layer.weight).view(-1, *shape)
+    return layer(one) - layer(one[:1] * 0)
 
 
 def normal_equations(
@@ -218,10 +304,9 @@ def normal_equations(
     which errors of s grow); M x − a ∇W = 0, weighed by the size of M, which is that of ∂ℓ/∂s.
     """
     pixels, k = torch.Size(shape).numel(), int(live.sum())
-    one = torch.eye(pixels).double().view(-1, *shape)
-    columns = (layer(one) - layer(one[:1] * 0))[:, live].flatten(1).T  # (k·positions, pixels)
+    columns = linear_part(layer, shape)[:, live].flatten(1).T  # (k·positions, pixels)
     weight = trust[live].flatten()[:, None] / trust.max()
-    which = torch.eye(k).double().repeat_interleave(s[0].numel(), 0)
+    which = torch.eye(k).to(s).repeat_interleave(s[0].numel(), 0)
     rows = torch.cat([-which * s[live].reshape(-1, 1), columns, -which], 1) * weight
     full = rows.T @ rows
     m = kernel_equations(layer, du[live], shape[1:]).unflatten(0, (k, -1))  # (k, kernel, n)

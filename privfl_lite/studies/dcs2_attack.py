@@ -105,8 +105,8 @@ def _cells(settings: dict) -> list[dict]:
         for v in ("box", "same label", "+ Prune 0.7", *EACH)
     ]
     cells += [{"part": "fresh", "seed": seed} for seed in settings["fresh"]]
-    cells += [{"part": "scale", "variant": v, "seed": 3} for v in SCALED]  # other images and nets
-    return [*cells, {"part": "overhead"}]
+    cells += [{"part": "overhead"}]
+    return cells + [{"part": "scale", "variant": v, "seed": 3} for v in SCALED]  # digits, net anew
 
 
 def _compute(settings: dict, cell: dict) -> dict:
@@ -158,7 +158,7 @@ def _victims(items: tuple, variant: str) -> Victims:
         order, groups = y.argsort(stable=True), y.unique().tolist()
         digits = [(x[y == g], y[y == g], defended(settings, variant, g)) for g in groups]
     else:
-        order, digits = torch.arange(count), [(x, y, defended(settings, variant))]
+        order, digits = torch.arange(count, device=y.device), [(x, y, defended(settings, variant))]
     sent, made, back = [], [], order.argsort() if each == 1 else slice(None)
     for x_g, y_g, first in digits:
         whole = first + AFTER[variant]() if variant in AFTER else first
@@ -251,7 +251,8 @@ def _joint(settings: dict, cell: dict) -> dict:
         upload, labels, steps, settings["seed"], how, nonzero=variant == "+ Prune 0.7"
     )
     best = cost.argmin(1)
-    images = found[torch.arange(len(best)), best][:, :each].flatten(0, 1)
+    rows = torch.arange(len(best), device=best.device)
+    images = found[rows, best][:, :each].flatten(0, 1)
     out = scores(settings, images[matching(images, x, each)], x)
     out |= {"starts": labels.shape[1], "evaluations": evaluations, "attacked": len(upload)}
     out["cost"] = [float(f"{c:.3g}") for c in cost.min(1).values.tolist()]
@@ -284,16 +285,13 @@ def _separate(settings: dict, cell: dict) -> dict:
         ],
         "feature_error": [[float(f"{e:.2g}") for e in row] for row in off.tolist()],
         "score": [float(f"{p.score:.2g}") for p in pairs],
-        "same_label": (v.labels == v.y).tolist(),
+        "weights": [[round(w, 4) for w in p.weights.tolist()] for p in pairs],  # as found
+        "weights_true": [round(w, 4) for w in defended(settings, cell["variant"]).weights(1, 1)],
+        "same_label": (v.labels.cpu() == v.y).tolist(),
         "evaluations_worth": round(seconds / unit, 1),  # of one gradient by the same clock
     }
     if cell["variant"] == MAIN:
         out["pictures"] = packed(images)
-    if cell["variant"] in SCALED:  # a, b as Pair found them, and as they are
-        out["weights"] = [[round(w, 4) for w in p.weights.tolist()] for p in pairs]
-        out["weights_true"] = [
-            round(w, 4) for w in defended(settings, cell["variant"]).weights(1, 1)
-        ]
     return out
 
 
@@ -308,7 +306,7 @@ def _overhead(settings: dict, cell: dict) -> dict:
 
     def seconds(defense: Defense, rows: int, at_once: bool) -> float:
         began = time.process_time()
-        for part in torch.arange(rows).split(rows if at_once else 1):
+        for part in torch.arange(rows, device=x.device).split(rows if at_once else 1):
             share(model, x[part], y[part], defense, each=1)
         return (time.process_time() - began) / rows
 

@@ -208,7 +208,7 @@ def _readout(v: Victims) -> dict:
     exact = torch.stack([(mask[n] == t).flatten(1).all(1) for n, t in v.replaced.items()]).all(0)
     own = own_part(v.upload)
     r = read_features(own)
-    true = v.upload.model.representation(v.x.to(r)).detach()
+    true = v.upload.model.representation(v.x.to(r.device)).detach()
     known = ~r.isnan()
     error = ((r - true).abs() / true)[known]
     weight = v.replaced["head.weight"].double().mean((1, 2))
@@ -219,8 +219,8 @@ def _readout(v: Victims) -> dict:
         "mask_exact": int(exact.sum()),
         "features_read": round(known.double().mean().item(), 4),
         "features_error": float(f"{error.max():.2g}") if len(error) else None,
-        "label_right_as_sent": int((v.upload.tensors["head.bias"].argmin(1) == v.y).sum()),
-        "label_right": int((own.tensors["head.bias"].argmin(1) == v.y).sum()),
+        "label_right_as_sent": int((v.upload.tensors["head.bias"].argmin(1).cpu() == v.y).sum()),
+        "label_right": int((own.tensors["head.bias"].argmin(1).cpu() == v.y).sum()),
     }
 
 

@@ -16,8 +16,12 @@ upload, train mode (so that the normalization is over that image), lock behind t
   "first round" (the lock's weights are the server's; image and key); "GS, " before it: as GS.
   "by_starts": as if only the first k starts had been made. "evaluations_worth": time over that of
   one gradient evaluation. "coefficient_error": ‖(γ, β) found − true‖ / ‖true‖.
-* "more": {"setting", "attack"}: all blocks locked, batches, a trained net, eval mode; "known": γ
-  and β are. Searches are granted labels, the closed form nothing. A trained net has "accuracy".
+* "more": {"setting", "attack"}: all blocks locked, batches, a trained net, eval mode, color
+  photographs (one net, settings["photographs"] images); "known": γ and β are. Searches are granted
+  labels, the closed form nothing; "closed form, granted" is its control, which has γ and β. A
+  trained net has "accuracy", and with a lock "live", how many of its channels have γ ≠ 0 at each
+  client. Trainings of Eq. 30's lock differ with the order of sums (threads, processor), so all
+  rows are of one of them.
 * "floor": a black image (its "fit" is the best constant gray), and the truth ("pictures").
 
 A cell has, by image, "psnr" and "ssim", with mean, std and interval, "success" (of "images", PSNR
@@ -84,7 +88,16 @@ MORE = {  # setting -> how uploads are made, attacks
         {"trained": True, "mode": "eval", "share_statistics": False},
         ("closed form",),
     ),
+    "untrained": ({}, ()),
+    "trained, ReLU, 64 bits": ({"trained": True, "activation": "relu", "double": True}, ()),
+    "photographs": ({"data": "photos"}, ()),
 }
+CONTROLS = (  # setting, attack: cells after all others, so that these keep their places
+    *((s, "closed form, granted") for s in ("untrained", "trained", "trained, eval")),
+    *((s, "closed form, granted") for s in ("trained, 64 bits", "trained, ReLU")),
+    ("trained, ReLU, 64 bits", "closed form"),
+    ("photographs", "closed form"),
+)
 SECRET = {"joint": "joint", "known": "known", "first round": "key"}
 AS_GS = {"distance": "cosine", "optimizer": "adam", "tv": GS.tv, "box": True}
 
@@ -109,6 +122,7 @@ def _settings(profile: str) -> dict:
             "train": 8 if large else 2,
             "eval": 8 if large else 4,
         },
+        "photographs": 16 if large else 4,
         "success": 20.0,  # dB
         "seed": 0,
     }
@@ -136,7 +150,7 @@ def _cells(settings: dict) -> list[dict]:
         *({"part": "informed", "attack": a, "variant": v} for a, v in informed[:3]),
         *table,
         *({"part": "informed", "attack": a, "variant": v} for a, v in informed[3:]),
-        *({"part": "more", "setting": s, "attack": a} for s, a in more),
+        *({"part": "more", "setting": s, "attack": a} for s, a in (*more, *CONTROLS)),
     ]
 
 
@@ -175,10 +189,10 @@ def searched(settings: dict, targets: list[Target], make: Callable, starts: int 
     tries, costs = torch.stack(tries), torch.stack(costs).nan_to_num(torch.inf)
 
     def after(k: int) -> Tensor:
-        return tries[costs[:k].argmin(0), torch.arange(len(x))]
+        return tries[costs[:k].argmin(0), torch.arange(len(x), device=costs.device)]
 
     out = score(settings, after(starts), x) | {
-        "labels_right": int((torch.cat([f.labels for f in found]) == y).sum()),
+        "labels_right": int((torch.cat([f.labels for f in found]).cpu() == y).sum()),
         "evaluations": max(f.evaluations for f in found),
         "starts": starts,
         "cost": [float(f"{c:.2g}") for c in costs.min(0).values.tolist()],
@@ -245,16 +259,18 @@ def _matching(settings: dict, attack: str) -> Callable:
     return partial(LockMatching, steps=settings["informed"], secret=secret, show=False, **how)
 
 
-def solved(settings: dict, targets: list[Target], attack: Unlock | Recursive) -> dict:
-    """Score of a closed form; γ and β are granted to be compared, and not to the attack."""
+def solved(
+    settings: dict, targets: list[Target], attack: Unlock | Recursive, granted: bool = False
+) -> dict:
+    """Score of a closed form; γ and β are there to be compared, unless they are granted to it."""
     images, costs, off, right, seconds = [], [], [], 0, 0.0
     for upload, _, y in targets:
         began = time.process_time()
-        found = attack.run(replace(upload, knows=Facts()))
+        found = attack.run(upload if granted else replace(upload, knows=Facts()))
         seconds += time.process_time() - began
         images.append(found.images)
         costs += found.cost.tolist()
-        right += int((found.labels.flatten() == y).sum())
+        right += int((found.labels.flatten().cpu() == y).sum())
         true = upload.knows.coefficients
         true = torch.zeros(0) if true is None else true.double()
         if len(true) and true.shape == attack.coefficients.shape:  # not with several locks
@@ -268,6 +284,11 @@ def solved(settings: dict, targets: list[Target], attack: Unlock | Recursive) ->
         "cost": [float(f"{c:.2g}") for c in costs],
     }
     return out | ({"coefficient_error": [float(f"{e:.2g}") for e in off]} if off else {})
+
+
+def live(aim: Target) -> list[int]:
+    """Channels of the first convolution with γ ≠ 0, by upload: those of the others are zero."""
+    return aim.upload.tensors["features.0.weight"].flatten(2).any(2).sum(1).tolist()
 
 
 @lru_cache
@@ -285,20 +306,24 @@ def unit(images: int) -> float:
 
 def _more(settings: dict, cell: dict) -> dict:
     setting, attack = cell["setting"], cell["attack"]
-    how, closed, extra = dict(MORE[setting][0]), attack == "closed form", {}
+    how, closed, extra = dict(MORE[setting][0]), attack.startswith("closed form"), {}
     how["knows"] = ("coefficients",) if closed else ("labels", "key", "lock")
     if how.pop("trained", False):
         targets, extra["accuracy"] = trained(settings, **how)
+        extra |= {"live": live(targets[0])} if how.get("net", "lock") == "lock" else {}
         targets = targets if closed else targets[: settings["trained_searches"]]
-    elif closed and "blocks" not in how:
+    elif closed and not how.keys() & {"blocks", "data"}:
         targets = [target(settings, seed, **how) for seed in settings["nets"]]
     else:
         targets = [target(settings, settings["seed"], **how)]
     if closed:
         if "blocks" in how:
             targets = [targets[0].first(settings["all_blocks"][how.get("mode", "train")])]
-        attack = Recursive() if how.get("net") == "open" else Unlock()
-        return solved(settings, targets, attack) | extra
+        if "data" in how:
+            targets = [targets[0].first(settings["photographs"])]
+        granted = attack.endswith("granted")
+        attack = Recursive() if how.get("net") == "open" else Unlock(granted=granted)
+        return solved(settings, targets, attack, granted) | extra
     if attack == "DLG":
         make = partial(IDLG, steps=settings["informed"], show=False)
     else:

@@ -38,10 +38,11 @@ def target(
     mode: str = "train",
     each: int = 1,
     knows: tuple[str, ...] = ("labels", "key", "lock"),
+    data: str = "mnist",
     **options: object,
 ) -> Target:
-    """Uploads of clients with ``each`` test digits to an untrained net; ``options``: of FedKL."""
-    data = load("mnist", size=32)
+    """Uploads of clients with ``each`` test images to an untrained net; ``options``: of FedKL."""
+    data = load(data, size=32)
     model = models.build("lenet", data, seed=seed)
     x, y = data.sample(settings["images"], seed, "test", distinct=each > 1)  # labels give the order
     if net == "lock":

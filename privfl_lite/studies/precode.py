@@ -173,11 +173,12 @@ def _train(settings: dict, cell: dict) -> dict:
         out["seconds"].append(round(time.process_time() - began, 2))
         out["accuracy"].append(round(run.history[-1].accuracy, 4))
         if cell["draw"] != "none":
-            layer, x = run.model.features[-1], data.x_test[:6]
+            layer = run.model.features[-1]
+            x, y = (t[:6].to(layer.encode.weight.device) for t in (data.x_test, data.y_test))
             with torch.no_grad():
                 s = layer.encode(run.model.features[:-1](x)).chunk(2, 1)[1]
             out["std"].append(round(softplus(s - 5).mean().item(), 4))
-            noise = randomness(run.model, x, data.y_test[:6], None)
+            noise = randomness(run.model, x, y, None)
             out["randomness"].append({n: round(v, 4) for n, v in noise.items()})
     return out
 

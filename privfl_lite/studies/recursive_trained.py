@@ -144,7 +144,7 @@ def _compute(settings: dict, cell: dict) -> dict:
     psnr = metrics.compare(found.images, x)["psnr"].clamp(max=160).tolist()
     out = {
         "accuracy": round(float(right), 3),
-        "labels_right": int((found.labels == y).sum()),
+        "labels_right": int((found.labels.cpu() == y).sum()),
         "psnr": [round(v, 2) for v in psnr],
         "cost": [float(f"{v:.3g}") for v in found.cost.tolist()],
         "open": [[s.unknowns - s.by_gradient - s.by_output for s in k[::-1]] for k in attack.steps],

@@ -5,5 +5,4 @@ from importlib import import_module
 from ..errors import needs
 
 with needs("book"):
-    for package in ("IPython", "ipywidgets", "matplotlib", "yaml"):
-        import_module(package)
+    import_module("matplotlib")

@@ -15,7 +15,10 @@ from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any
 
-import yaml
+from ..errors import needs
+
+with needs("book"):
+    import yaml
 
 Entry = dict[str, Any]
 Folder = str | Path

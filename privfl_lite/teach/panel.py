@@ -15,14 +15,16 @@ from html import escape
 from itertools import product
 from typing import Any
 
-import ipywidgets as widgets
 import matplotlib.pyplot as plt
-from IPython import display, get_ipython
-from ipywidgets.embed import dependency_state
 from matplotlib.figure import Figure
 
-from ..runtime import PrivflError, choose, progress
+from ..runtime import PrivflError, choose, needs, progress
 from .frames import CSS, Frame, card, encode, label, say, sheet
+
+with needs("book"):
+    import ipywidgets as widgets
+    from IPython import display, get_ipython
+    from ipywidgets.embed import dependency_state
 
 BUDGET = 1_500_000  # bytes of widget state in one notebook
 MOST = 150  # stored frames in one panel
