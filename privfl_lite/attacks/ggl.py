@@ -15,15 +15,15 @@ from torch import Tensor, nn
 
 from ..runtime import PrivflError, choose, generator, progress
 from ..wire import Upload
-from .base import Reconstruction
+from .base import Attack, Reconstruction
 from .engine import Cost, Solution, adam
 from .generator import load_generator
 from .labels import infer_labels
 from .matching import distance, total_variation
 
 
-@dataclass
-class GGL:
+@dataclass(frozen=True)
+class GGL(Attack):
     """Generative gradient leakage: labels off the last layer, then latents z with G(z) matching.
 
     ``generator``, in eval mode, maps latents (N, n) to images (N, C, H, W) in [0, 1] and has an

@@ -16,7 +16,7 @@ from torch.func import functional_call, stack_module_state, vmap
 
 from ..runtime import PrivflError, generator, progress
 from ..wire import Upload
-from .base import Reconstruction
+from .base import Attack, Reconstruction
 
 
 class GRNNNet(nn.Module):
@@ -44,8 +44,8 @@ class GRNNNet(nn.Module):
         return self.image(z[:, :, None, None]).sigmoid(), self.label(z).softmax(1)
 
 
-@dataclass
-class GRNN:
+@dataclass(frozen=True)
+class GRNN(Attack):
     """Generative regression network: minimize ‖Δg‖² + ‖Δg‖₂ + tv·TV over a generator's weights.
 
     Δg is the difference between the upload and that of the drawn batch. ‖Δg‖₂ is what the released

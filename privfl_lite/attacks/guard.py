@@ -17,7 +17,7 @@ from torch import Tensor
 from ..gradients import Tensors, along, flat
 from ..runtime import PrivflError
 from ..wire import Upload
-from .base import Reconstruction
+from .base import Attack, Reconstruction
 from .linear import row_quotients
 from .matching import IDLG, Matching
 from .recursive import Recursive
@@ -28,25 +28,25 @@ CANDIDATES = 32  # rows of a layer that may be taken for the client's; more cost
 CHANCE = 1e-3  # entries of two uploads that are equal by chance are fewer than this share
 
 
-@dataclass
-class Unguard:
+@dataclass(frozen=True)
+class Unguard(Attack):
     """Take the guard's entries out of an upload, then match what is left.
 
     The guard's upload is used where it is granted (``knows=("guard",)``), else its entries are
-    estimated. ``attack`` is any matching; it must leave out zeros. ``own`` is the upload that was
-    matched, 0 where the guard's entries were.
+    estimated. ``attack`` is any matching; it must leave out zeros. ``details["own"]`` is the upload
+    that was matched, 0 where the guard's entries were.
     """
 
     attack: Matching = field(default_factory=lambda: IDLG(nonzero=True))
-    own: Upload | None = field(default=None, repr=False)
+    answers = ("entangle",)
 
     def __post_init__(self) -> None:
         if not self.attack.nonzero:
             raise PrivflError("the guard's entries are set to 0; the attack needs nonzero=True")
 
     def run(self, upload: Upload, seed: int = 0) -> Reconstruction:
-        self.own = own_part(upload)
-        return self.attack.run(self.own, seed=seed)
+        own = own_part(upload)
+        return replace(self.attack.run(own, seed=seed), details={"own": own})
 
 
 def own_part(upload: Upload) -> Upload:
@@ -135,12 +135,15 @@ def complete(upload: Upload, label: int) -> Upload:
     return replace(upload, tensors={**upload.tensors, **filled})
 
 
-class UnguardRows:
+@dataclass(frozen=True)
+class UnguardRows(Attack):
     """Rows of the last layer are the guard's: go back layer by layer after filling them in.
 
     Where the label's own row is left, its bias entry alone is below 0. Else each of the missing
     rows is tried for the label, and the one whose image fits the convolutions best is taken.
     """
+
+    letter, answers, most = "A", ("entangle",), (1, 1)
 
     def run(self, upload: Upload, seed: int = 0) -> Reconstruction:
         own, found = own_part(upload), []

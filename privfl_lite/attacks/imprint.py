@@ -9,12 +9,14 @@ form reads an image that is alone there.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor, nn
 
 from ..runtime import PrivflError
 from ..wire import Upload
-from .base import Reconstruction
+from .base import Attack, Reconstruction
 from .labels import infer_labels
 from .linear import row_quotients
 
@@ -70,7 +72,8 @@ class Imprint(nn.Module):
         return self.head(self.representation(x))
 
 
-class ImprintReadout:
+@dataclass(frozen=True)
+class ImprintReadout(Attack):
     """Read the bins of uploads that were made with an ``Imprint`` model.
 
     A bin counts as occupied if its error signal exceeds ``threshold`` times the largest one; below
@@ -78,8 +81,8 @@ class ImprintReadout:
     mixture: which ones do cannot be told from the upload, so all are returned, strongest first.
     """
 
-    def __init__(self, threshold: float = 1e-6):
-        self.threshold = threshold
+    threshold: float = 1e-6
+    letter = "G"
 
     def run(self, upload: Upload, seed: int = 0) -> Reconstruction:
         """As many images as stand behind each upload; gray where there were fewer occupied bins."""

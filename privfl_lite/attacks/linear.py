@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
 from ..runtime import PrivflError, choose
 from ..wire import Upload
-from .base import Reconstruction
+from .base import Attack, Reconstruction
 from .labels import infer_labels
 
 
@@ -20,7 +22,8 @@ def row_quotients(g_weight: Tensor, g_bias: Tensor) -> Tensor:
     return g_weight / torch.where(g_bias == 0, torch.nan, g_bias)[:, :, None]
 
 
-class ClosedForm:
+@dataclass(frozen=True)
+class ClosedForm(Attack):
     """Read the images behind a network whose first layer is fully connected, with no optimization.
 
     With one image behind an upload every row is the image; the one with the largest bias gradient
@@ -30,8 +33,8 @@ class ClosedForm:
     most others agree are taken.
     """
 
-    def __init__(self, layer: str | None = None):
-        self.layer = layer
+    layer: str | None = None
+    letter = "A"
 
     def run(self, upload: Upload, seed: int = 0) -> Reconstruction:
         """The images that entered the layer (default: the first)."""

@@ -43,7 +43,7 @@ class Opened(nn.Module):
         return self.gamma[:, None, None] * self.norm(u) + self.beta[:, None, None]
 
 
-@dataclass
+@dataclass(frozen=True)
 class LockMatching(Matching):
     """Search for the images behind gradients of a locked network; ``secret`` is one of SECRETS.
 

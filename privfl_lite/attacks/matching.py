@@ -16,13 +16,13 @@ from torch import Tensor
 from ..gradients import Tensors
 from ..runtime import PrivflError, choose, generator, progress
 from ..wire import Upload
-from .base import Reconstruction
+from .base import Attack, Reconstruction
 from .engine import adam, lbfgs
 from .labels import infer_labels
 
 
-@dataclass
-class Matching:
+@dataclass(frozen=True)
+class Matching(Attack):
     """Search for images (and labels) whose gradient or update matches the upload.
 
     ``distance``: "l2" (sum of squared differences over all tensors), "cosine" (1 − cosine of the
@@ -197,19 +197,19 @@ def total_variation(x: Tensor) -> Tensor:
     return down + right
 
 
-@dataclass
+@dataclass(frozen=True)
 class DLG(Matching):
     """Deep leakage from gradients (Zhu et al. 2019): image and label together, L2, L-BFGS."""
 
     labels: str = "joint"
 
 
-@dataclass
+@dataclass(frozen=True)
 class IDLG(Matching):
     """iDLG (Zhao et al. 2020): the label first, from the last layer's gradient; then the image."""
 
 
-@dataclass
+@dataclass(frozen=True)
 class GS(Matching):
     """Inverting gradients (Geiping et al. 2020): cosine, total variation, signed Adam, a box."""
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -24,14 +25,15 @@ from torch.nn.functional import conv2d, one_hot
 from ..gradients import Tensors
 from ..runtime import PrivflError
 from ..wire import Upload
-from .base import Reconstruction
+from .base import Attack, Reconstruction
 from .recursive import by_channel, kernel_equations
 
 LENET = [nn.Conv2d, nn.Sigmoid] * 3 + [nn.Flatten]
 SCALES = (1 / 2, 1 / 3, 1.0)  # a = b in Eq. 10: mean of two, released code, as printed
 
 
-class Pair:
+@dataclass(frozen=True)
+class Pair(Attack):
     """Rebuild the image that bears its own label, of the two behind each upload to a ``lenet``.
 
     Assumed: one sensitive image, one concealed, one step; a concealed label that over half of the
@@ -39,34 +41,32 @@ class Pair:
     Eq. 10 is known with. Weights a, b as the last layer itself tells them are taken instead if they
     fit ten times better; not where δ₁, δ₂ are nearly parallel, for there it tells a + b only. If
     both labels are one-hot, both orders are tried, and the image that keeps to [0, 1] is taken.
-    ``splits`` has what the last layer told of each upload, the weights found among it; the cost is
-    how far that is from fitting.
+    ``details["splits"]`` has what the last layer told of each upload, the weights found among it;
+    the cost is how far that is from fitting.
     """
 
-    def __init__(self) -> None:
-        self.splits: list[Split] = []
+    letter, answers, most = "B", ("dcs2",), (1, 1)
 
     def run(self, upload: Upload, seed: int = 0) -> Reconstruction:
-        if (got := (upload.batch, upload.local_steps)) != (1, 1):
-            said = "Pair needs uploads of 1 image (and a concealed one), 1 step; got {}, {}"
-            raise PrivflError(said.format(*got))
+        self.check(upload)
         net = copy.deepcopy(upload.model).double().requires_grad_(False)
         if [type(layer) for layer in net.features] != LENET or net.head.bias is None:
             raise PrivflError(
                 "Pair knows the sigmoid lenet only: three convolutions and a last layer with a bias"
             )
-        self.splits, images, maps = [], [], conv_maps(net)
+        splits, images, maps = [], [], conv_maps(net)
         for k in range(len(upload)):
             one = {n: t[k].double() for n, t in upload.gradients().items()}
             split = separate(net, one["head.weight"], one["head.bias"], range(net.num_classes))
             split = refined(net, one, split)
             orders = [split] if split.soft.max() < 0.99 else [split, swapped(split)]
             images.append(min((image_behind(net, one, s, maps) for s in orders), key=_outside))
-            self.splits.append(split)
-        images, told = torch.stack(images), [(split.label, split.score) for split in self.splits]
+            splits.append(split)
+        images, told = torch.stack(images), [(split.label, split.score) for split in splits]
         labels, costs = zip(*told, strict=True)
-        on = {"device": images.device}
-        return Reconstruction(images, torch.tensor(labels, **on), torch.tensor(costs, **on))
+        on = images.device
+        labels, costs = torch.tensor(labels, device=on), torch.tensor(costs, device=on)
+        return Reconstruction(images, labels, costs, details={"splits": splits})
 
 
 class Split(NamedTuple):

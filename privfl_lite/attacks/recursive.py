@@ -5,6 +5,7 @@ Model Entanglement Eq. 11–12, and R-GAP (Zhu & Blaschko 2021). Proofs: "Why gr
 from __future__ import annotations
 
 import copy
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -13,7 +14,7 @@ from torch import Tensor, nn
 from ..gradients import Tensors
 from ..runtime import PrivflError
 from ..wire import Upload
-from .base import Reconstruction
+from .base import Attack, Reconstruction
 
 # activation -> slope and inverse of its *output* a, and its range; slope 0 means no way back
 ACTIVATIONS = {
@@ -33,31 +34,32 @@ class Step(NamedTuple):
     by_output: int  # further directions that its output fixes
 
 
-class Recursive:
+@dataclass(frozen=True)
+class Recursive(Attack):
     """Rebuild the one image behind each upload, layer by layer from the back, without a search.
 
     Knows Linear, Conv2d, Flatten and the activations above. It enters at the last layer, or at any
-    fully connected layer with a bias: ``entry="features.7.encode"`` goes round what stands behind
+    fully connected layer with a bias: ``entry="features.7.encode"`` bypasses the layers after it
     (PRECODE). Singular values under ``tol`` of the largest count as 0: these directions hold
-    rounding noise. ``steps[u]`` tells how it went.
+    rounding noise. ``details["steps"][u]`` tells how it went, last layer first.
     """
 
-    def __init__(self, tol: float = 1e-4, entry: str = "head"):
-        self.tol, self.entry = tol, entry
-        self.steps: list[list[Step]] = []  # one list an upload, last layer first
+    tol: float = 1e-4
+    entry: str = "head"
+    letter, most = "A", (1, 1)
 
     def run(self, upload: Upload, seed: int = 0) -> Reconstruction:
         """The image behind each upload; the cost is DLG's, the squared error of its gradient."""
-        if (got := (upload.batch, upload.local_steps)) != (1, 1):
-            raise PrivflError("the recursion needs 1 image, 1 step; got {}, {}".format(*got))
+        self.check(upload)
         net = copy.deepcopy(upload.model).double().requires_grad_(False)
         for name, _ in net.named_parameters():
             if name.endswith("weight") and name not in upload.tensors:
                 raise PrivflError(f"the recursion needs {name!r}, which is not in the upload")
         best = [self._best(upload[u], net) for u in range(len(upload))]
-        cost, images, labels, self.steps = map(list, zip(*best, strict=True))
+        cost, images, labels, steps = map(list, zip(*best, strict=True))
         images = torch.cat(images).to(upload.tensors["head.weight"])
-        return Reconstruction(images, torch.cat(labels), torch.cat(cost))
+        found = images, torch.cat(labels), torch.cat(cost)
+        return Reconstruction(*found, details={"steps": steps})
 
     def _best(self, upload: Upload, net: nn.Module) -> tuple[Tensor, Tensor, Tensor, list[Step]]:
         """Cost, image and label (1, …) for one upload: of the ways in OFF, the cheapest."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -19,7 +20,7 @@ from ..gradients import Tensors
 from ..keylock import Locked, locks
 from ..runtime import PrivflError, progress
 from ..wire import Upload
-from .base import Reconstruction
+from .base import Attack, Reconstruction
 from .recursive import (
     ACTIVATIONS,
     OFF,
@@ -36,7 +37,8 @@ Secret = tuple[Tensor, Tensor]  # γ and β, (channels,) each
 SHARES = torch.linspace(-4, 4, 13, dtype=torch.float64).sigmoid().tolist()  # first scales tried
 
 
-class Unlock:
+@dataclass(frozen=True)
+class Unlock(Attack):
     """Rebuild the one image behind each upload, and γ and β with it; nothing secret is granted.
 
     For networks of Conv2d, each with or without a ``Locked`` or BatchNorm2d behind it, Sigmoid or
@@ -45,10 +47,10 @@ class Unlock:
     pixel is taken to be 1. If *all* convolutions are locked, each has such a scale. Behind a
     sigmoid it is not free: it is searched until the next system is solvable.
 
-    ``coefficients`` (U, 2C): γ before β of the first normalization, as found (in eval mode by the
-    server's running statistics; a dead channel has γ = 0). ``gap`` (U, 2): the two smallest
-    singular values of the system for the a. The first is 0 but for rounding, the second is not, if
-    the a are determined up to their scale.
+    In ``details``: ``coefficients`` (U, 2C), γ before β of the first normalization, as found (in
+    eval mode by the server's running statistics; a dead channel has γ = 0); ``gap`` (U, 2), the two
+    smallest singular values of the system for the a. The first is 0 but for rounding, the second
+    is not, if the a are determined up to their scale.
 
     ``granted``: the control, for one lock. γ and β come from ``upload.knows.coefficients``. In
     eval mode they give a and b, so that the lock is a public affine map. In train mode b =
@@ -56,14 +58,13 @@ class Unlock:
     lesser misfit counts.
     """
 
-    def __init__(self, tol: float = 1e-4, granted: bool = False):
-        self.tol, self.granted = tol, granted
-        self.coefficients, self.gap = torch.zeros(0), torch.zeros(0)
+    tol: float = 1e-4
+    granted: bool = False
+    letter, answers, most = "B", ("fedkl",), (1, 1)
 
     def run(self, upload: Upload, seed: int = 0) -> Reconstruction:
         """The image behind each upload; the cost is the ratio of its two gaps, 0 for exact data."""
-        if (got := (upload.batch, upload.local_steps)) != (1, 1):
-            raise PrivflError("unlocking needs 1 image, 1 step; got {}, {}".format(*got))
+        self.check(upload)
         net = copy.deepcopy(upload.model).double().requires_grad_(False).eval()
         for name, m in net.named_modules():
             weight = f"{name}.weight"
@@ -75,9 +76,9 @@ class Unlock:
             ways = self._ways(net, g, upload.mode, secret and secret[u])
             found.append(min(ways, key=lambda way: way[1]))
         image, cost, secret, gap, delta = (torch.stack(part) for part in zip(*found, strict=True))
-        self.coefficients, self.gap = secret, gap
         image = image.view(-1, *net.shape).to(upload.tensors["head.weight"])
-        return Reconstruction(image, delta.argmin(1), cost)
+        details = {"coefficients": secret, "gap": gap}
+        return Reconstruction(image, delta.argmin(1), cost, details=details)
 
     def _secret(self, upload: Upload) -> list[Secret] | None:
         """γ and β (channels,) of each upload, if they are granted."""

@@ -267,8 +267,8 @@ def _separate(settings: dict, cell: dict) -> dict:
     v = victims(settings, cell["variant"])
     upload, attack = v.upload, Pair()
     began = time.process_time()
-    images = attack.run(upload).images
-    pairs = attack.splits
+    found = attack.run(upload)
+    images, pairs = found.images, found.details["splits"]
     seconds = time.process_time() - began
     began = time.process_time()
     IDLG(steps=20, show=False).run(upload, seed=settings["seed"])

@@ -239,7 +239,8 @@ def _pair(settings: dict, cell: dict) -> dict:
     net = copy.deepcopy(upload.model).double().requires_grad_(False)
     if colorless:
         attack = Pair()
-        images, pairs = attack.run(upload).images, attack.splits
+        found = attack.run(upload)
+        images, pairs = found.images, found.details["splits"]
     else:
         n, pairs, maps = settings["pair_images"], splits(upload), conv_maps(net)
         tensors = [{m: t[k].double() for m, t in upload.gradients().items()} for k in range(n)]

@@ -139,15 +139,17 @@ def _compute(settings: dict, cell: dict) -> dict:
     with torch.no_grad():
         right = (net(data.x_test).argmax(1) == data.y_test).float().mean()
     x, y = data.sample(settings["images"], seed=100 + seed, split=settings["split"])
-    attack = Recursive()
-    found = attack.run(share(net, x, y, each=1))
+    found = Recursive().run(share(net, x, y, each=1))
     psnr = metrics.compare(found.images, x)["psnr"].clamp(max=160).tolist()
     out = {
         "accuracy": round(float(right), 3),
         "labels_right": int((found.labels.cpu() == y).sum()),
         "psnr": [round(v, 2) for v in psnr],
         "cost": [float(f"{v:.3g}") for v in found.cost.tolist()],
-        "open": [[s.unknowns - s.by_gradient - s.by_output for s in k[::-1]] for k in attack.steps],
+        "open": [
+            [s.unknowns - s.by_gradient - s.by_output for s in k[::-1]]
+            for k in found.details["steps"]
+        ],
     }
     if cell["act"] == "relu":
         out["failures"] = [
