@@ -280,9 +280,11 @@ class FedAvg:
         os.replace(part, self.checkpoint)
 
 
-def fedavg(model: Net, clients: Sequence[Data], rounds: int, **settings: Any) -> FedAvg:
+def fedavg(
+    model: Net, clients: Sequence[Data], rounds: int, plan: Plan | None = None, **settings: Any
+) -> FedAvg:
     """``FedAvg`` as a function: reads better in ``for report in fedavg(…)``."""
-    return FedAvg(model, clients, rounds, **settings)
+    return FedAvg(model, clients, rounds, plan or Plan(), **settings)
 
 
 def evaluate(model: nn.Module, x: Tensor, y: Tensor, batch: int = 500) -> tuple[float, float]:

@@ -80,16 +80,25 @@ class Noise:
 
     def of(self, name: str) -> float:
         """The standard deviation in the tensor of this name; its layer's, where that is listed."""
-        if isinstance(self.std, Mapping):
-            return float(self.std[name if name in self.std else name.rpartition(".")[0]])
-        return float(self.std)
+        std = self._entry(name)
+        if std is None:
+            raise PrivflError(f"no noise is stated for {name!r}, only by other names; got {self}")
+        return std
+
+    def _entry(self, name: str) -> float | None:
+        if not isinstance(self.std, Mapping):
+            return float(self.std)
+        for key in (name, name.rpartition(".")[0]):
+            if key in self.std:
+                return float(self.std[key])
+        return None
 
     def __add__(self, other: Noise) -> Noise:
-        both = [part.std for part in (self, other)]
-        names = {n: None for std in both if isinstance(std, Mapping) for n in std}
+        names = {n: None for a in (self, other) if isinstance(a.std, Mapping) for n in a.std}
         if not names:
             return Noise(math.hypot(self.of(""), other.of("")))
-        return Noise({n: math.hypot(self.of(n), other.of(n)) for n in names})
+        both = ((n, self._entry(n), other._entry(n)) for n in names)
+        return Noise({n: math.hypot(a, b) for n, a, b in both if a is not None and b is not None})
 
     def __mul__(self, factor: float) -> Noise:
         if isinstance(self.std, Mapping):
@@ -127,6 +136,7 @@ class Facts:
     mixture: Tensor | None = None  # DCS²: labels of the augmented batch, (U, B + M, classes)
     shares: tuple[float, float] | None = None  # DCS²: weights of both parts in Eq. 10
     policy: str | None = None  # ATS: which transformations
+    matrix: Tensor | None = None  # Mixup, InstaHide: blends by images, (U, n)
     c: float | None = None  # LODA: weight of the pixels in Eq. 4
     extractor: Extractor | None = None  # LODA: g of Eq. 4
     measurement: Callable[..., Tensors] | None = None  # CA-FL: f(tensors, round), what travels
@@ -154,7 +164,7 @@ class Facts:
     def __or__(self, other: Facts) -> Facts:
         """Both together, as of two defenses in a row: noises add, else the later one counts."""
         both = {n: getattr(other, n) for n in other.names}
-        if self.noise and other.noise:
+        if self.noise is not None and other.noise is not None:
             both["noise"] = self.noise + other.noise
         return replace(self, **both)
 
