@@ -35,7 +35,7 @@ def _write_json(path: str, result: dict) -> None:
 
 def _check_outputs(args: argparse.Namespace) -> None:
     """Refuse an unwritable place before the work, not after it."""
-    for option in ("json", "png", "checkpoint"):
+    for option in ("json", "png", "csv", "checkpoint"):
         path = getattr(args, option, None)
         if path and not Path(path).absolute().parent.is_dir():
             raise PrivflError(f"--{option} {path}: the folder {Path(path).parent} does not exist")
@@ -121,12 +121,21 @@ def parser() -> argparse.ArgumentParser:
         ("--restarts", _positive, None, "starts for each upload; by default the attack's own"),
     ]
     p = command(commands.attack, defense, *target)
-    text = f"name:key=value,…; a name is {listed(names.ATTACKS)}"
-    kind = _written("attack", names.ATTACKS)
+    every = ("informed", *names.ATTACKS)  # the first answers the defense, whichever it is
+    text = f"name:key=value,…; a name is {listed(every)}"
+    kind = _written("attack", every)
     p.add_argument("attack", type=kind, metavar="ATTACK", help=text)
     p.add_argument("--knows", nargs="*", default=[], help="facts granted to the attacker")
     p.add_argument("--png", metavar="FILE", help="draw truth, upload and reconstruction")
-    command(commands.compare, *target).set_defaults(knows=[])
+    p = command(
+        commands.compare,
+        *target,
+        ("--defenses", str, ",".join(names.DEFENSES), "names joined by commas"),
+        ("--attacks", str, "recursive,idlg,gs,informed", f"of {', '.join(every)}"),
+    )
+    p.add_argument("--csv", metavar="FILE", help="write the matrix as a table")
+    p.add_argument("--png", metavar="FILE", help="draw the matrix")
+    p.set_defaults(knows=["labels"])
     p = command(
         commands.train,
         *common,

@@ -6,7 +6,7 @@ They reach the rooms as ``pf.data``, ``pf.attacks``, …, which are imported whe
 from __future__ import annotations
 
 import argparse
-import inspect
+import csv
 import json
 import os
 import platform
@@ -14,6 +14,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import fields
 from importlib.metadata import PackageNotFoundError, version
 from statistics import median
 from typing import TYPE_CHECKING
@@ -24,6 +25,7 @@ from .errors import PrivflError, choose
 from .studies import STUDIES
 
 if TYPE_CHECKING:
+    from .attacks import Attack
     from .data import Dataset
 
 
@@ -32,7 +34,8 @@ def attack(args: argparse.Namespace) -> dict:
     if args.png:  # first, because it may be missing
         from .teach.figures import leak_picture, style
     images = pf.data.load(args.dataset)
-    result, picture = _attack_once(args, args.attack, _sent(args, args.defense, images))
+    tool = _tool(args, args.attack, args.defense)
+    result, picture = _attack_once(args, tool, _sent(args, args.defense, images, tool))
     if args.png:
         style()
         psnr = [row["psnr"] for row in result["per_image"]]
@@ -41,6 +44,7 @@ def attack(args: argparse.Namespace) -> dict:
     psnr = [row["psnr"] for row in rows]
     right = sum(row["label_true"] == row["label_found"] for row in rows)
     print(f"{args.attack} against {args.defense}: {args.model} on {args.dataset} ({images.source})")
+    print(f"  threat  letter {result['letter']}, by {type(tool).__name__}")
     print(f"  PSNR    median {median(psnr):.1f} dB, from {min(psnr):.1f} to {max(psnr):.1f}")
     print(f"  SSIM    mean {result['mean']['ssim']:.3f}")
     print(f"  labels  {right} of {len(rows)} right")
@@ -48,61 +52,101 @@ def attack(args: argparse.Namespace) -> dict:
     return {**_settings(args, images), **result}
 
 
-def _sent(args: argparse.Namespace, defense: str, images: Dataset) -> tuple:
-    """The private images and labels, and what their owners upload."""
+def _first(defense: str) -> str:
+    """The name of the first defense in ``name:key=value+name``."""
+    return defense.split("+")[0].partition(":")[0].strip()
+
+
+def _tool(args: argparse.Namespace, name: str, defense: str, strict: bool = True) -> Attack:
+    """The attack of this name; "informed" is the one that answers the defense."""
+    from .written import read
+
+    table = {"informed": pf.attacks.INFORMED[_first(defense)], **pf.attacks.ATTACKS}
+    takes = {field.name for field in fields(table[choose("attack", name.partition(":")[0], table)])}
+    given = {k: v for k in ("steps", "restarts") if (v := getattr(args, k)) is not None}
+    if strict and (wrong := [k for k in given if k not in takes]):
+        raise PrivflError(f"{name} takes no --{wrong[0]}")
+    given = {k: v for k, v in given.items() if k in takes}
+    if args.quiet and "show" in takes:
+        given["show"] = False
+    return read("attack", table, name, **given)
+
+
+def _sent(args: argparse.Namespace, defense: str, images: Dataset, tool: Attack) -> tuple:
+    """The private images and labels, and what their owners upload; the attack's needs granted."""
     model = pf.models.build(args.model, images, seed=args.seed)
     x, y = images.sample(args.images, seed=args.seed)
-    kept = pf.defenses.build(defense)
-    return x, y, pf.share(model, x, y, kept, args.knows, each=args.batch, seed=args.seed)
+    kept, knows = pf.defenses.build(defense), dict.fromkeys([*args.knows, *tool.needs])
+    return x, y, pf.share(model, x, y, kept, tuple(knows), each=args.batch, seed=args.seed)
 
 
-def _attack_once(args: argparse.Namespace, name: str, sent: tuple) -> tuple:
+def _attack_once(args: argparse.Namespace, tool: Attack, sent: tuple) -> tuple:
     from .studies.judge import judge
 
-    kind = pf.attacks.ATTACKS[choose("attack", name.partition(":")[0], pf.attacks.ATTACKS)]
-    takes = {n for n, p in inspect.signature(kind).parameters.items() if p.annotation == "int"}
-    given = {"steps": args.steps, "restarts": args.restarts}
-    given = {k: v for k, v in given.items() if v is not None and k in takes}
-    quiet = {"show": False} if args.quiet and "show" in inspect.signature(kind).parameters else {}
-    tool, (x, y, upload) = pf.attacks.build(name, **given, **quiet), sent
+    x, y, upload = sent
     began = time.perf_counter()
     found = tool.run(upload, seed=args.seed)
     seconds = round(time.perf_counter() - began, 2)
     shown, scores = judge(found, x, y, args.batch)
     spent = {"evaluations": found.evaluations, "failed_starts": found.failed, "seconds": seconds}
-    return {**scores, **spent}, (x[:: args.batch], upload, shown[:: args.batch])
+    about = {"letter": max(tool.letter, upload.letter[0]) + upload.letter[1:]}
+    return {**scores, **spent, **about}, (x[:: args.batch], upload, shown[:: args.batch])
 
 
 def compare(args: argparse.Namespace) -> dict:
-    """Every defense, at its default setting, against every attack."""
+    """Defenses, at their default settings, against attacks: a matrix of median PSNR in dB."""
     images = pf.data.load(args.dataset)
-    table = []
+    defenses, attacks = args.defenses.split(","), args.attacks.split(",")
+    for kind, names, table in (
+        ("defense", defenses, pf.defenses.DEFENSES),
+        ("attack", attacks, ("informed", *pf.attacks.ATTACKS)),
+    ):
+        for name in names:
+            choose(kind, name.strip(), table)
+    wide = max(len(name) for name in attacks) + 2
+    print(f"{'median PSNR, dB':16}" + "".join(f"{name:>{wide}}" for name in attacks))
+    rows: list[dict] = []
     try:
-        for defense in pf.defenses.DEFENSES:
-            sent: tuple | PrivflError
-            try:
-                sent = _sent(args, defense, images)  # once: some defenses search for long
-            except PrivflError as error:
-                sent = error
-            for name in pf.attacks.ATTACKS:
-                table.append(_row(args, defense, name, sent))
+        for defense in defenses:
+            print(f"{defense:16}", end="", flush=True)
+            sent: dict = {}  # shared once for equal needs: some defenses search for long
+            for name in attacks:
+                rows.append(_cell(args, defense, name, images, sent))
+                psnr = rows[-1].get("psnr_median")
+                print(f"{'·' if psnr is None else format(psnr, '.1f'):>{wide}}", end="", flush=True)
+            print()
     except KeyboardInterrupt:
-        print("stopped; the rows above are kept", file=sys.stderr)
-    return {**_settings(args, images), "table": table}
+        print("\nstopped; the cells above are kept", file=sys.stderr)
+    print(f"· does not apply; {args.images} images, {args.model} on {args.dataset}, untrained")
+    if args.csv:
+        _write_csv(args.csv, rows)
+    if args.png:
+        from .teach.figures import matrix, style
+
+        style()
+        matrix(rows, defenses, attacks).savefig(args.png, bbox_inches="tight")
+    return {**_settings(args, images), "table": rows}
 
 
-def _row(args: argparse.Namespace, defense: str, name: str, sent: tuple | PrivflError) -> dict:
+def _cell(args: argparse.Namespace, defense: str, name: str, images: Dataset, sent: dict) -> dict:
     row = {"defense": defense, "attack": name}
     try:
-        if isinstance(sent, PrivflError):
-            raise sent
-        result, _ = _attack_once(args, name, sent)
+        tool = _tool(args, name, defense, strict=False)
+        if tool.needs not in sent:
+            sent[tool.needs] = _sent(args, defense, images, tool)
+        result, _ = _attack_once(args, tool, sent[tool.needs])
     except PrivflError as error:
-        print(f"{defense:14} {name:12} does not apply: {error}")
         return {**row, "does_not_apply": str(error)}
     psnr = median(image["psnr"] for image in result["per_image"])
-    print(f"{defense:14} {name:12} {psnr:6.1f} dB  SSIM {result['mean']['ssim']:.3f}")
-    return {**row, "psnr_median": psnr, **result}
+    return {**row, "by": type(tool).__name__, "psnr_median": psnr, **result}
+
+
+def _write_csv(path: str, rows: list[dict]) -> None:
+    columns = ("defense", "attack", "by", "letter", "psnr_median", "seconds", "does_not_apply")
+    with open(path, "w", newline="", encoding="utf-8") as file:
+        table = csv.DictWriter(file, columns, extrasaction="ignore")
+        table.writeheader()
+        table.writerows(rows)
 
 
 def train(args: argparse.Namespace) -> dict:

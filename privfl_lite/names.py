@@ -13,8 +13,9 @@ MODELS = (
     *("resnet34", "vgg16"),
 )
 ATTACKS = (
-    *("closed_form", "recursive", "unlock", "lock_matching", "pair", "dlg", "idlg", "gs", "grnn"),
-    "ggl",
+    *("closed_form", "recursive", "dlg", "idlg", "gs", "grnn", "ggl", "imprint"),
+    *("denoise", "denoise_unknown", "unprune", "unmask", "before_draw", "unmix", "unflip"),
+    *("measured", "pair", "unguard", "unguard_rows", "unlock", "lock_matching", "unobscure"),
 )
 DEFENSES = (
     *("none", "dp_gaussian", "dp_sgd", "prune", "soteria", "precode", "ats", "pogz_fl", "ca_fl"),

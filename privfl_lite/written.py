@@ -9,6 +9,8 @@ from typing import Any
 
 from .runtime import PrivflError, choose
 
+BOOLEANS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
+
 
 def read(what: str, table: Mapping[str, type], text: str, **given: Any) -> Any:
     """The object that `text` names in `table`; `what` ("defense", "attack") is for error messages.
@@ -27,6 +29,9 @@ def read(what: str, table: Mapping[str, type], text: str, **given: Any) -> Any:
                 f"{what} {name!r} has no setting {item!r}; "
                 f"write key=value with key one of: {', '.join(allowed) or 'none'}"
             )
+        if value.lower() in BOOLEANS:
+            options[key] = BOOLEANS[value.lower()]
+            continue
         try:
             options[key] = ast.literal_eval(value)
         except (ValueError, SyntaxError):

@@ -4,7 +4,18 @@ from typing import Any
 
 from ..written import read
 from . import membership, obscured
-from .base import Reconstruction
+from .adaptive import (
+    BeforeDraw,
+    Denoise,
+    DenoiseUnknown,
+    Measured,
+    Unflip,
+    Unmask,
+    Unmix,
+    Unobscure,
+    Unprune,
+)
+from .base import Attack, Reconstruction
 from .decode import (
     align_signs,
     assign_by_known,
@@ -23,6 +34,7 @@ from .ggl import GGL
 from .grnn import GRNN
 from .guard import Unguard, UnguardRows
 from .imprint import Imprint, ImprintReadout
+from .informed import INFORMED, answer, informed
 from .labels import infer_label, infer_labels
 from .linear import ClosedForm, row_quotients
 from .lock import LockMatching, read_key
@@ -32,17 +44,30 @@ from .pair import Pair
 from .recursive import Recursive
 from .unlock import Unlock
 
-ATTACKS = {
+ATTACKS: dict[str, type[Attack]] = {
     "closed_form": ClosedForm,
     "recursive": Recursive,
-    "unlock": Unlock,
-    "lock_matching": LockMatching,
-    "pair": Pair,
     "dlg": DLG,
     "idlg": IDLG,
     "gs": GS,
     "grnn": GRNN,
     "ggl": GGL,
+    "imprint": ImprintReadout,
+    # who knows the defense
+    "denoise": Denoise,
+    "denoise_unknown": DenoiseUnknown,
+    "unprune": Unprune,
+    "unmask": Unmask,
+    "before_draw": BeforeDraw,
+    "unmix": Unmix,
+    "unflip": Unflip,
+    "measured": Measured,
+    "pair": Pair,
+    "unguard": Unguard,
+    "unguard_rows": UnguardRows,
+    "unlock": Unlock,
+    "lock_matching": LockMatching,
+    "unobscure": Unobscure,
 }
 
 
@@ -58,20 +83,32 @@ __all__ = [
     "GRNN",
     "GS",
     "IDLG",
+    "INFORMED",
+    "Attack",
+    "BeforeDraw",
     "ClosedForm",
     "Decoder",
+    "Denoise",
+    "DenoiseUnknown",
     "Generator",
     "Imprint",
     "ImprintReadout",
     "LockMatching",
     "Matching",
+    "Measured",
     "Pair",
     "Reconstruction",
     "Recursive",
+    "Unflip",
     "Unguard",
     "UnguardRows",
     "Unlock",
+    "Unmask",
+    "Unmix",
+    "Unobscure",
+    "Unprune",
     "align_signs",
+    "answer",
     "assign_by_known",
     "build",
     "coefficients_from_labels",
@@ -79,6 +116,7 @@ __all__ = [
     "gauss_newton",
     "infer_label",
     "infer_labels",
+    "informed",
     "instahide_decode",
     "load_generator",
     "membership",

@@ -77,6 +77,8 @@ class Matching(Attack):
         rounds = [upload] if isinstance(upload, Upload) else list(upload)
         if not rounds or len({(len(a), a.batch) for a in rounds}) > 1:
             raise PrivflError("rounds must be at least one, with the same clients and batch size")
+        for one in rounds:
+            self.check(one)
         upload = rounds[0]
         u, r, shape = len(upload), self.restarts, (upload.batch, *upload.model.shape)
         terms = [self.cost(a) for a in rounds]

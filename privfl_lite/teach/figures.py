@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 
 import matplotlib.pyplot as plt
 import torch
@@ -107,3 +108,20 @@ def _bare(ax: Axes) -> None:
     ax.grid(False)
     for spine in ax.spines.values():
         spine.set_visible(False)
+
+
+def matrix(rows: Sequence[Mapping], defenses: Sequence[str], attacks: Sequence[str]) -> Figure:
+    """What ``privfl compare`` found: median PSNR of each defense (row) against each attack."""
+    found = {(r["defense"], r["attack"]): r.get("psnr_median", math.nan) for r in rows}
+    values = [[found.get((d, a), math.nan) for a in attacks] for d in defenses]
+    fig, ax = plt.subplots(figsize=(1.6 + 0.9 * len(attacks), 0.8 + 0.32 * len(defenses)))
+    ax.imshow(values, cmap="cividis", vmin=0, vmax=60, aspect="auto")
+    for i, row in enumerate(values):
+        for j, value in enumerate(row):
+            text = "·" if math.isnan(value) else f"{value:.0f}"
+            dark = not math.isnan(value) and value < 35
+            ax.text(j, i, text, ha="center", va="center", color="white" if dark else "black")
+    ax.set_xticks(range(len(attacks)), attacks, rotation=30, ha="right")
+    ax.set_yticks(range(len(defenses)), defenses)
+    ax.set_title("median PSNR, dB")
+    return fig

@@ -1,0 +1,34 @@
+"""Against CA-FL: compare in the space of what really travels, the measurements."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from ...wire import Upload
+from ..matching import Matching, distance
+
+
+@dataclass(frozen=True)
+class Measured(Matching):
+    """Cosine of measured gradients, with a strong smoothness prior. Chapter: Model Entanglement."""
+
+    distance: str = "cosine"
+    optimizer: str = "adam"
+    box: bool = True
+    tv: float = 0.05
+    needs = ("measurement",)
+    answers = ("ca_fl",)
+
+    def cost(self, upload: Upload) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
+        imitate, measure = upload.imitator(), upload.knows.measurement
+        seen = measure(upload.tensors)
+        names = list(seen)
+
+        def cost(x: Tensor, y: Tensor, who: Tensor) -> Tensor:
+            sent = {n: t[who] for n, t in seen.items()}
+            return distance(self.distance, measure(imitate(x, y)), sent, names)
+
+        return cost

@@ -1,0 +1,34 @@
+"""Against LODA: read the encoding off the gradient, then look for an image with its features."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from ...wire import Upload
+from ..base import Attack, Reconstruction
+from ..linear import ClosedForm
+from ..obscured import invert
+from ..recursive import Recursive
+
+
+@dataclass(frozen=True)
+class Unobscure(Attack):
+    """x′ by linear algebra, then the smoothest image with the features of x′ (chapter: LODA).
+
+    A decoder that was trained on public pairs reads more (``train_decoder``); this one needs no
+    data. ``details["encoding"]`` is x′.
+    """
+
+    tv: float = 3.0
+    steps: int = 400
+    show: bool = True
+    needs, answers, most, letter = ("extractor",), ("loda",), (1, 1), "C"
+
+    def run(self, upload: Upload, seed: int = 0) -> Reconstruction:
+        self.check(upload)
+        dense = next(iter(upload.tensors.values())).dim() == 3
+        read = (ClosedForm() if dense else Recursive()).run(upload, seed)
+        encoding = read.images.clamp(0, 1)
+        how = {"tv": self.tv, "steps": self.steps, "show": self.show}
+        images = invert(upload.knows.extractor, encoding, **how)
+        return replace(read, images=images, details={"encoding": encoding})

@@ -1,0 +1,54 @@
+"""The attacker who knows the defense: ``informed(upload, "prune")``."""
+
+from __future__ import annotations
+
+from ..runtime import choose
+from ..wire import Upload
+from .adaptive import (
+    BeforeDraw,
+    Denoise,
+    DenoiseUnknown,
+    Measured,
+    Unflip,
+    Unmask,
+    Unmix,
+    Unobscure,
+    Unprune,
+)
+from .base import Attack, Reconstruction
+from .guard import Unguard
+from .pair import Pair
+from .recursive import Recursive
+from .unlock import Unlock
+
+INFORMED: dict[str, type[Attack]] = {  # defense -> who answers it best here
+    "none": Recursive,
+    "dp_gaussian": Denoise,
+    "dp_sgd": Denoise,
+    "prune": Unprune,
+    "soteria": Unmask,
+    "precode": BeforeDraw,
+    "ats": Recursive,  # it reads what the client trained on
+    "pogz_fl": DenoiseUnknown,
+    "ca_fl": Measured,
+    "mixup": Unmix,
+    "instahide": Unflip,
+    "modelcloak": DenoiseUnknown,
+    "dcs2": Pair,
+    "entangle": Unguard,
+    "fedkl": Unlock,
+    "loda": Unobscure,
+}
+
+
+def answer(defense: str, granted: tuple[str, ...] = (), **settings: object) -> Attack:
+    """The informed attacker for a defense by its name; with the noise granted, one that uses it."""
+    kind = INFORMED[choose("defense", defense, INFORMED)]
+    if kind is DenoiseUnknown and "noise" in granted:
+        kind = Denoise
+    return kind(**settings)
+
+
+def informed(upload: Upload, defense: str, seed: int = 0, **settings: object) -> Reconstruction:
+    """Attack an upload as someone does who knows that this defense was used."""
+    return answer(defense, upload.knows.names, **settings).run(upload, seed)
