@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -104,11 +105,10 @@ def test_feedback_loses_nothing(setting):
     g = share(net, x, y, each=2).tensors
     defense, ctx = Prune(0.9, feedback=True), Context(None, {}, [], [], [], who=[3, 1, 4, 2])
     sent = [defense.gradient(g, ctx) for _ in range(5)]
-    held = defense.state()
     for name, t in g.items():
-        total = sum(s[name] for s in sent) + torch.stack([held[c][name] for c in ctx.who])
+        total = sum(s[name] for s in sent) + torch.stack([ctx.memory[c][name] for c in ctx.who])
         torch.testing.assert_close(total, 5 * t, rtol=1e-4, atol=1e-5)
-    other = Context(None, {}, [], [], [], who=[9])  # a client met for the first time
+    other = replace(ctx, who=[9])  # a client met for the first time
     first = defense.gradient({n: t[:1] for n, t in g.items()}, other)
     assert all(torch.equal(first[n], Prune(0.9).gradient(g, ctx)[n][:1]) for n in g)
 
@@ -118,10 +118,13 @@ def test_feedback_survives_a_checkpoint_and_is_not_shared_between_runs(setting, 
     clients = [(x[i : i + 2], y[i : i + 2]) for i in range(0, 8, 2)]
     defense, plan = Prune(0.8, feedback=True), Plan(eta=0.5, batch_size=2)
 
+    held = []
+
     def run(rounds: int, file=None, fast: bool = True) -> dict:
         fed = FedAvg(net, clients, rounds, plan, defense=defense, per_round=2, fast=fast,
                      checkpoint=file, show=False)  # fmt: skip
         list(fed)
+        held.append(fed.memory)
         return fed.model.state_dict()
 
     whole, plain = run(4), run(4, fast=False)
@@ -130,7 +133,10 @@ def test_feedback_survives_a_checkpoint_and_is_not_shared_between_runs(setting, 
     assert all(torch.equal(whole[n], t) for n, t in resumed.items())
     for n, t in plain.items():
         torch.testing.assert_close(whole[n], t, rtol=1e-4, atol=1e-5)
-    assert defense.state() == {}
+    first, _, _, last = held  # what clients held back is the run's, and as it was
+    assert first is not last and sorted(first.clients) == sorted(last.clients)
+    for c in first.clients:
+        assert all(torch.equal(t, last[c][n]) and t.any() for n, t in first[c].items())
 
 
 # --- Soteria ---

@@ -12,11 +12,13 @@ import torch
 from scipy.optimize import linprog, minimize
 from torch.nn.functional import cross_entropy, one_hot
 
-from privfl_lite import Plan, defenses, fedavg, models, share
-from privfl_lite.defenses import DCS2, Context, Mixup, Prune
-from privfl_lite.defenses.dcs2 import project
+from privfl_lite import Plan, PrivflError, defenses, fedavg, models, share
+from privfl_lite.defenses import DCS2, Context, Memory, Mixup, Prune
+from privfl_lite.defenses.dcs2 import crafted, project
 from privfl_lite.gradients import weights
 from privfl_lite.runtime import generator
+from privfl_lite.stored import identity
+from privfl_lite.wire import Facts
 
 SHAPE = (1, 8, 8)
 
@@ -99,8 +101,8 @@ def test_batched_crafting_equals_one_by_one(exact):
     net, x, y = exact
     pool = torch.rand(9, *SHAPE, generator=generator(3)).double()
     for defense in (DCS2(steps=12), DCS2(steps=12, start="mixup", pool=pool, box=True)):
-        together = share(net, x, y, defense, each=1)
-        made = dict(defense.crafted)
+        together = share(net, x, y, defense, each=1, memory=(memory := Memory()))
+        made = crafted(memory)
         for k in range(4):
             task = defense.task(x[k : k + 1], one_hot(y[k : k + 1], 10).double(), generator(0, k))
             theta = {n: t[None] for n, t in weights(net).items()}
@@ -180,8 +182,8 @@ def test_starts_come_from_the_pool_with_its_labels(setting, start):
 def test_upload_is_equation_10(exact, lambda_g, scale):
     net, x, y = exact
     defense = DCS2(lambda_g=lambda_g, steps=3, scale=scale)
-    sent = share(net, x[:2], y[:2], defense).tensors
-    made = defense.crafted[0]
+    sent = share(net, x[:2], y[:2], defense, memory=(memory := Memory())).tensors
+    made = crafted(memory)[0]
     loss = cross_entropy(net(x[:2]), y[:2])
     loss = loss + lambda_g * cross_entropy(net(made.images), made.labels)
     loss = loss + (1 - lambda_g) * cross_entropy(net(made.images), y[:2])
@@ -194,12 +196,12 @@ def test_upload_is_equation_10(exact, lambda_g, scale):
 def test_augmented_batch_with_soft_labels_is_what_leaves(exact, ratio, concealed):
     """What an informed attacker may use: the upload is an ordinary gradient of B + M samples."""
     net, x, y = exact
-    defense = DCS2(steps=2, ratio=ratio)
-    sent = share(net, x, y, defense, knows=("mixture", "concealed", "concealed_labels", "weights"))
-    assert sent.knows["concealed"] == concealed
-    assert sent.knows["concealed_labels"].shape == (1, concealed)
-    assert sent.knows["weights"] == (4 / (4 + concealed), concealed / (4 + concealed))
-    made, mixture = defense.crafted[0], sent.knows.mixture
+    memory, granted = Memory(), ("mixture", "concealed", "shares")
+    sent = share(net, x, y, DCS2(steps=2, ratio=ratio), knows=granted, memory=memory)
+    made, mixture = crafted(memory)[0], sent.knows.mixture
+    assert sent.knows.concealed.shape == (1, concealed)
+    assert torch.equal(sent.knows.concealed[0], made.labels)
+    assert sent.knows.shares == (4 / (4 + concealed), concealed / (4 + concealed))
     torch.testing.assert_close(mixture[0, 4:], made.soft)
     known = replace(sent, batch=4 + concealed)
     again = known.imitator()(torch.cat([x, made.images])[None], mixture)
@@ -210,22 +212,24 @@ def test_augmented_batch_with_soft_labels_is_what_leaves(exact, ratio, concealed
 def test_only_chosen_samples_are_concealed(exact):
     net, x, y = exact
     by_image, by_class = DCS2(steps=3, sensitive=x[1:2]), DCS2(steps=3, sensitive=1)
-    a, b = share(net, x, y, by_image), share(net, x, y, by_class)
-    assert torch.equal(by_image.crafted[0].images, by_class.crafted[0].images)
+    memory, other = Memory(), Memory()
+    a, b = share(net, x, y, by_image, memory=memory), share(net, x, y, by_class, memory=other)
+    made = crafted(memory)[0]
+    assert torch.equal(made.images, crafted(other)[0].images) and len(made.images) == 1
     assert torch.equal(vector(a.tensors), vector(b.tensors))
-    made = by_image.crafted[0]
-    assert len(made.images) == 1
     hidden = 0.7 * cross_entropy(net(made.images), made.labels)
     hidden = hidden + 0.3 * cross_entropy(net(made.images), y[1:2])
     plain, hidden = share(net, x, y).tensors, autograd(net, hidden)
     for n, t in a.tensors.items():  # 4/5 of the whole batch's mean, 1/5 of the one concealed
         torch.testing.assert_close(t[0], 0.8 * plain[n][0] + 0.2 * hidden[n])
-    others = share(net, x[2:], y[2:], by_image)  # a batch without it leaves as it is
+    # a batch without it leaves as it is, and of the step before nothing is granted
+    others = share(net, x[2:], y[2:], by_image, knows="lambda_g", memory=memory)
     assert torch.equal(vector(others.tensors), vector(share(net, x[2:], y[2:]).tensors))
-    assert by_image.crafted == {} and by_image.secrets() == {"lambda_g": 0.7}
-    several = DCS2(steps=2, sensitive=[1, 3])
-    share(net, x, y, several)
-    assert len(several.crafted[0].images) == 3
+    assert crafted(memory) == {} and others.knows == Facts(lambda_g=0.7)
+    with pytest.raises(PrivflError, match="choose one of: labels, lambda_g$"):
+        share(net, x[2:], y[2:], by_image, knows="mixture", memory=memory)
+    share(net, x, y, DCS2(steps=2, sensitive=[1, 3]), memory=memory)
+    assert len(crafted(memory)[0].images) == 3
 
 
 # Eq. 11 and 12
@@ -342,7 +346,9 @@ def test_fedavg_with_one_and_with_all_clients(federation, clients):
     for a, b, c in zip(fast.history[0].uploads, plain.history[0].uploads, range(3), strict=True):
         untouched = torch.allclose(vector(a.tensors), vector(b.tensors), atol=1e-6)
         assert untouched == (clients is not None and c != 1)
-    assert defense.crafted == {} and fast.defense.crafted  # the run has its own copy
+    want = range(3) if clients is None else [clients]  # what was crafted is the run's
+    assert sorted(crafted(fast.memory)) == sorted(crafted(slow.memory)) == list(want)
+    assert crafted(plain.memory) == {}
 
 
 def test_fedavg_finds_a_chosen_subset_in_shuffled_batches(federation):
@@ -352,7 +358,8 @@ def test_fedavg_finds_a_chosen_subset_in_shuffled_batches(federation):
     class Spy(DCS2):
         def gradient(self, g, ctx):
             g = super().gradient(g, ctx)
-            seen.extend(len(self.crafted[c].images) for c in ctx.who if c in self.crafted)
+            made = crafted(ctx.memory)
+            seen.extend(len(made[c].images) for c in ctx.who if c in made)
             return g
 
     play(net, data, Spy(steps=2, sensitive=torch.cat([data[0][0][:2], data[2][0][:1]])))
@@ -392,16 +399,17 @@ def test_composes_with_soft_labels_and_other_networks(setting):
         assert all(t.isfinite().all() for t in sent.tensors.values())
 
 
-def test_secrets_hold_no_image_and_runs_have_stable_names(setting):
+def test_facts_hold_no_image_and_runs_have_stable_names(setting):
     net, x, y = setting
     defense = DCS2(steps=2, sensitive=x, start="sample", pool=1 - x)
-    sent = share(net, x, y, defense, each=2, knows=tuple(defense.secrets()))
-    share(net, x, y, defense, each=2)
-    for value in defense.secrets().values():
-        assert not isinstance(value, torch.Tensor) or value.shape[-1] in (2, 10)
-    assert sent.knows == {"lambda_g": 0.7} and defense.epsilon(1, 1.0) is None
-    assert repr(defense) == repr(copy.deepcopy(defense)) and "4 images" in repr(defense)
-    assert repr(DCS2(sensitive=x[:2])) != repr(DCS2(sensitive=x[2:]))
+    names = ("lambda_g", "concealed", "mixture", "shares")
+    sent = share(net, x, y, defense, each=2, knows=names)
+    with pytest.raises(PrivflError, match=f"one of: labels, {', '.join(names)}$"):
+        share(net, x, y, defense, each=2, knows="images")
+    assert sent.knows.names == names and defense.epsilon(1, 1.0) is None
+    assert sent.knows.concealed.shape == (2, 2) and sent.knows.mixture.shape == (2, 4, 10)
+    assert identity(defense) == identity(copy.deepcopy(defense)) and "tensor " in identity(defense)
+    assert identity(DCS2(sensitive=x[:2])) != identity(DCS2(sensitive=x[2:]))
     made = defenses.build("dcs2:ratio=5:1,steps=7,clients=3,box=True+prune:rate=0.7")
     assert made.parts[0].ratio == "5:1" and made.parts[0].box and made.parts[0].steps == 7
 
@@ -460,5 +468,6 @@ def test_a_context_without_numbers_defends_everyone(setting):
     net, x, y = setting
     theta = {n: p[None] for n, p in weights(net).items()}
     defense, g = DCS2(steps=1), {n: torch.ones_like(t) for n, t in theta.items()}
-    defense.gradient(g, Context(net, theta, x[None], y[None], [generator(0)]))
-    assert len(defense.crafted[0].images) == 4
+    ctx = Context(net, theta, x[None], y[None], [generator(0)])
+    defense.gradient(g, ctx)
+    assert len(crafted(ctx.memory)[0].images) == 4

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import FrozenInstanceError
 from itertools import islice
 
 import pytest
@@ -12,13 +13,13 @@ from toy import make_clients
 
 from privfl_lite import PrivflError, defenses, fedavg, models, privacy, share
 from privfl_lite.cli import main
-from privfl_lite.wire import Plan
-from privfl_lite.defenses import Context, ModelCloak
+from privfl_lite.defenses import Context, Memory, ModelCloak
 from privfl_lite.defenses import modelcloak as module
 from privfl_lite.defenses.modelcloak import perturbation, select
 from privfl_lite.gradients import flat, length
 from privfl_lite.runtime import generator
 from privfl_lite.studies.modelcloak_attack import paper_table_2
+from privfl_lite.wire import Clip, Facts, Noise, Plan
 
 CHOSEN = {"MNIST": (5, 2), "CIFAR10": (3, 2), "LFW": (2, 3)}  # bold blue in Table II
 KINDS = [
@@ -31,9 +32,9 @@ KINDS = [
 ]
 
 
-def context(k: int, seed: int = 0, round: int = 1) -> Context:
-    who = list(range(k))
-    return Context(None, {}, [], [], [generator(seed, i) for i in who], round, who)
+def context(k: int, seed: int = 0, round: int = 1, memory: Memory | None = None) -> Context:
+    who, rngs = list(range(k)), [generator(seed, i) for i in range(k)]
+    return Context(None, {}, [], [], rngs, round, who, memory or Memory())
 
 
 def updates(k: int = 4, seed: int = 0, sizes: tuple[float, ...] = (0.5, 1, 3, 8)) -> dict:
@@ -105,21 +106,21 @@ def test_perturbation_is_the_middle_of_equation_5():
 
 
 def test_noise_at_the_server_lies_on_the_mean_and_on_no_upload():
-    raw, cloak = updates(), ModelCloak(2, 3, where="server")
-    sent = cloak.update(raw, context(4))
+    raw, cloak, ctx = updates(), ModelCloak(2, 3, where="server"), context(4)
+    sent = cloak.update(raw, ctx)
     assert torch.equal(flat(sent), flat(ModelCloak(2, 0).update(raw, context(4))))
     mean = {n: torch.zeros_like(t[0]).expand(40, *t.shape[1:]) for n, t in raw.items()}
-    noise = flat(cloak.average(mean, 1 / 4, generator(5)))
+    noise = flat(cloak.average(mean, 1 / 4, generator(5), ctx.memory))
     assert noise.std().item() == pytest.approx(3 * 2 / 4, rel=0.02)
-    assert flat(ModelCloak(2, 3).average(mean, 1 / 4, generator(5))).abs().max() == 0
+    assert flat(ModelCloak(2, 3).average(mean, 1 / 4, generator(5), ctx.memory)).abs().max() == 0
 
 
 def test_noise_at_the_server_follows_the_longest_client_of_this_round_only():
     cloak = ModelCloak(2, 3, where="server", mode="dynamic", keep="scale")
-    mean = {"a": torch.zeros(200, 200)}
+    mean, memory = {"a": torch.zeros(200, 200)}, Memory()
     for sizes, longest in (((0.1, 0.2, 0.5, 0.3), 0.5), ((0.1, 0.1, 0.1, 0.05), 0.1)):
-        cloak.update(updates(sizes=sizes), context(4))
-        noise = cloak.average(mean, 1 / 4, generator(5))["a"]
+        cloak.update(updates(sizes=sizes), context(4, memory=memory))
+        noise = cloak.average(mean, 1 / 4, generator(5), memory)["a"]
         assert noise.std().item() == pytest.approx(3 * longest / 4, rel=0.02)
 
 
@@ -178,13 +179,16 @@ def test_an_interrupted_run_goes_on_to_the_same_bits_and_the_same_epsilon(net, t
     for name, t in run.model.state_dict().items():
         assert torch.equal(t, whole.model.state_dict()[name])
     assert [r.epsilon for r in reports] == [r.epsilon for r in whole.history]
-    assert run.defense.paper_epsilon(5, 0.5) == whole.defense.paper_epsilon(5, 0.5)
+    ends = [r.defense.paper_epsilon(5, 0.5, memory=r.memory) for r in (run, whole)]
+    assert ends[0] == ends[1] and run.memory.run == whole.memory.run
 
 
 def test_a_run_does_not_change_the_defense_that_was_handed_in(net):
     cloak = ModelCloak(0.3, 2)
     list(fedavg(net, make_clients([4, 4]), 2, defense=cloak, show=False))
-    assert cloak.state() == ModelCloak(0.3, 2).state()
+    assert cloak == ModelCloak(0.3, 2) and vars(cloak) == vars(ModelCloak(0.3, 2))
+    with pytest.raises(FrozenInstanceError):
+        cloak.sigma = 3
 
 
 def test_a_run_begins_without_what_an_earlier_upload_left(net):
@@ -197,7 +201,8 @@ def test_a_run_begins_without_what_an_earlier_upload_left(net):
         for cloak in (used, fresh):
             run = fedavg(net, clients, 2, defense=cloak, show=False)
             reports = list(run)
-            ends.append((reports[-1].epsilon, run.defense.paper_epsilon(2, 1.0), run.model))
+            paper = run.defense.paper_epsilon(2, 1.0, memory=run.memory)
+            ends.append((reports[-1].epsilon, paper, run.model))
         assert ends[0][:2] == ends[1][:2]
         for a, b in zip(ends[0][2].parameters(), ends[1][2].parameters(), strict=True):
             assert torch.equal(a, b)
@@ -230,7 +235,8 @@ def test_crypto_ignores_the_seed_and_keeps_the_level(net, where):
         if where == "client":
             ends.append(flat(cloak.update(updates(), context(4))))
         else:
-            ends.append(cloak.average({"a": torch.zeros(50, 50)}, 1.0, generator(0))["a"])
+            mean = {"a": torch.zeros(50, 50)}
+            ends.append(cloak.average(mean, 1.0, generator(0), Memory())["a"])
     assert ends[0].dtype == torch.float32 and not (ends[0] == ends[1]).any()
     assert (ends[0] - ends[1]).std().item() == pytest.approx(6 * math.sqrt(2), rel=0.05)
 
@@ -288,47 +294,52 @@ def test_paper_epsilon_is_table_iii_and_opacus():
 
 
 def test_paper_epsilon_counts_the_smallest_dynamic_scale_of_each_round():
-    cloak = ModelCloak(2, 5, mode="dynamic")
+    cloak, memory = ModelCloak(2, 5, mode="dynamic"), Memory()
     for r, sizes in enumerate([(0.5, 1, 3, 8), (0.1, 0.2, 0.5, 0.4)], start=1):
-        cloak.update(updates(sizes=sizes), context(4, round=r))
+        cloak.update(updates(sizes=sizes), context(4, round=r, memory=memory))
     scales = [5 * 2 / 2, 5 * 2 / 0.5]  # S is 2 after the clip, then 0.5
-    assert [*cloak.state()["scales"].values()] == pytest.approx(scales, rel=1e-5)
-    assert cloak.paper_epsilon(2, 0.1) == pytest.approx(privacy.epsilon(scales, 0.1), rel=1e-4)
-    assert cloak.paper_epsilon(2, 0.1) < ModelCloak(2, 5).paper_epsilon(2, 0.1)
+    assert [*memory.run["scales"].values()] == pytest.approx(scales, rel=1e-5)
+    found = cloak.paper_epsilon(2, 0.1, memory=memory)
+    assert found == pytest.approx(privacy.epsilon(scales, 0.1), rel=1e-4)
+    assert found < ModelCloak(2, 5).paper_epsilon(2, 0.1)
     with pytest.raises(PrivflError, match="known for 2 rounds, not for 3"):
-        cloak.paper_epsilon(3, 0.1)
+        cloak.paper_epsilon(3, 0.1, memory=memory)
 
 
 def test_paper_epsilon_with_the_same_scale_is_that_of_fixed_noise():
     cloak = ModelCloak(2, 5, mode="dynamic", keep="scale")
-    cloak.update(updates(), context(4))
-    assert cloak.paper_epsilon(100, 0.1) == ModelCloak(2, 5).paper_epsilon(100, 0.1)
+    ctx = context(4)
+    cloak.update(updates(), ctx)
+    found = cloak.paper_epsilon(100, 0.1, memory=ctx.memory)
+    assert found == ModelCloak(2, 5).paper_epsilon(100, 0.1)
 
 
 def test_an_update_of_zeros_is_sent_bare_by_noise_that_follows():
     zeros = {"a": torch.zeros(4, 30)}
     cloak = ModelCloak(2, 5, mode="dynamic", keep="scale")
     assert not cloak.update(zeros, context(4))["a"].any()
-    spread = ModelCloak(2, 5, mode="dynamic")
-    assert spread.update(zeros, context(4))["a"].std().item() == pytest.approx(10, rel=0.3)
-    assert math.isfinite(spread.paper_epsilon(1, 0.1))
+    spread, ctx = ModelCloak(2, 5, mode="dynamic"), context(4)
+    assert spread.update(zeros, ctx)["a"].std().item() == pytest.approx(10, rel=0.3)
+    assert math.isfinite(spread.paper_epsilon(1, 0.1, memory=ctx.memory))
 
 
 # --- what an attacker may be granted --------------------------------------------------------------
 
 
-def test_secrets_name_the_noise_only_where_it_is_on_the_wire_and_public():
-    assert ModelCloak(2, 5).secrets() == {"clip": 2, "per": "update", "noise": 10}
-    assert "noise" in ModelCloak(2, 5, mode="dynamic").secrets()
+def test_facts_name_the_noise_only_where_it_is_on_the_wire_and_public():
+    ctx = context(4)
+    assert ModelCloak(2, 5).facts(ctx) == Facts(clip=Clip(2, "update"), noise=Noise(10))
+    assert ModelCloak(2, 5, per="layer").facts(ctx).clip == Clip(2, "layer")
+    assert ModelCloak(2, 5, mode="dynamic").facts(ctx).noise == Noise(10)
     for kind in ({"mode": "dynamic", "keep": "scale"}, {"where": "server"}):
-        assert "noise" not in ModelCloak(2, 5, **kind).secrets()
+        assert ModelCloak(2, 5, **kind).facts(ctx).names == ("clip",)
 
 
 def test_the_granted_clip_makes_the_imitation_equal_the_clipped_upload(net):
     ((x, y),) = make_clients([3])
     for per in ("update", "layer"):
         cloak = ModelCloak(0.2, 0, per=per)
-        upload = share(net, x, y, cloak, knows=("clip", "per"), each=1)
+        upload = share(net, x, y, cloak, knows=("clip",), each=1)
         again = upload.imitator()(x[:, None], y[:, None])
         for n, t in upload.tensors.items():
             torch.testing.assert_close(again[n], t, rtol=1e-4, atol=1e-6)
@@ -336,11 +347,12 @@ def test_the_granted_clip_makes_the_imitation_equal_the_clipped_upload(net):
 
 def test_composed_with_another_defense(net):
     chain = ModelCloak(2, 3, where="server") + defenses.Prune(0.5)
-    raw = updates()
-    chain.update(raw, context(4))
-    noise = chain.average({"a": torch.zeros(100, 100)}, 0.5, generator(0))["a"]
+    raw, ctx = updates(), context(4)
+    chain.update(raw, ctx)
+    noise = chain.average({"a": torch.zeros(100, 100)}, 0.5, generator(0), ctx.memory)["a"]
     assert noise.std().item() == pytest.approx(3, rel=0.03)
-    assert chain.epsilon(10, 0.1) == ModelCloak(2, 3, where="server").epsilon(10, 0.1)
+    want = ModelCloak(2, 3, where="server").epsilon(10, 0.1)
+    assert chain.epsilon(10, 0.1) == chain.epsilon(10, 0.1, memory=ctx.memory) == want
 
 
 # --- the selector ---------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..written import read
 from .ats import ATS
-from .base import Chain, Context, Defense
+from .base import Chain, Context, Defense, Memory
 from .cafl import CAFL
 from .dcs2 import DCS2
 from .dp_gaussian import DPGaussian
@@ -61,6 +61,7 @@ __all__ = [
     "Entangle",
     "FedKL",
     "InstaHide",
+    "Memory",
     "Mixup",
     "ModelCloak",
     "Prune",
