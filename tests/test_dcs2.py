@@ -226,7 +226,7 @@ def test_only_chosen_samples_are_concealed(exact):
     others = share(net, x[2:], y[2:], by_image, knows="lambda_g", memory=memory)
     assert torch.equal(vector(others.tensors), vector(share(net, x[2:], y[2:]).tensors))
     assert crafted(memory) == {} and others.knows == Facts(lambda_g=0.7)
-    with pytest.raises(PrivflError, match="choose one of: labels, lambda_g$"):
+    with pytest.raises(PrivflError, match=r"choose one of: labels, lambda_g$"):
         share(net, x[2:], y[2:], by_image, knows="mixture", memory=memory)
     share(net, x, y, DCS2(steps=2, sensitive=[1, 3]), memory=memory)
     assert len(crafted(memory)[0].images) == 3

@@ -15,11 +15,12 @@ from privfl_lite import Plan, PrivflError, defenses, fedavg, load, metrics, mode
 from privfl_lite.attacks import GS, IDLG, Recursive, Unguard, UnguardRows
 from privfl_lite.attacks import guard as guarding
 from privfl_lite.attacks.guard import complete, estimated, own_part, read_features, rounding
-from privfl_lite.defenses import Context, Entangle
+from privfl_lite.defenses import Context, Entangle, Memory
 from privfl_lite.defenses.entangle import (
     adaptive_term,
     dense_layers,
     relative_size,
+    replaced,
     unit_scores,
 )
 from privfl_lite.gradients import weights
@@ -136,7 +137,8 @@ def test_relative_size_by_hand_and_a_weight_near_zero_does_not_decide(setting):
 def test_so_many_columns_are_the_guards(setting, beta, ratio):
     net, x, y, guard = setting
     defense = Entangle(beta, ratio=ratio, guard=guard)
-    sent, plain = share(net, x, y, defense, each=1).tensors, share(net, x, y, each=1).tensors
+    memory, plain = Memory(), share(net, x, y, each=1).tensors
+    sent = share(net, x, y, defense, each=1, memory=memory).tensors
     size = relative_size(plain, context(net, x[:, None], y[:, None]).theta)
     for k in range(4):
         e = math.exp(-size[k].item())
@@ -144,7 +146,7 @@ def test_so_many_columns_are_the_guards(setting, beta, ratio):
         share_k = min(max(extra + 1 - beta, 0), 1)
         columns = (sent["head.weight"][k] == guard["head.weight"][k]).all(0)
         assert columns.sum().item() == round(share_k * net.head.in_features)
-        assert defense.ratios[k].item() == pytest.approx(share_k, abs=1e-6)
+        assert memory[k]["ratio"].item() == pytest.approx(share_k, abs=1e-6)
 
 
 # Which entries
@@ -155,7 +157,9 @@ def test_so_many_columns_are_the_guards(setting, beta, ratio):
 def test_exactly_the_entries_next_to_the_top_units_change(setting, side, how):
     net, x, y, guard = setting
     defense = Entangle(0.6, side, how, ratio="fixed", guard=guard)
-    sent, plain = share(net, x, y, defense, each=1).tensors, share(net, x, y, each=1).tensors
+    memory, plain = Memory(), share(net, x, y, each=1).tensors
+    sent = share(net, x, y, defense, each=1, memory=memory).tensors
+    masks = replaced(memory, range(4))
     for k in range(4):
         r = quotient_by_hand(net.features, x[k]).argsort()[::-1]
         z = quotient_by_hand(net, x[k]).argsort()[::-1]
@@ -166,7 +170,7 @@ def test_exactly_the_entries_next_to_the_top_units_change(setting, side, how):
             weight[z[:4]] = bias[z[:4]] = True
         for n, t in sent.items():
             mask = {"head.weight": weight, "head.bias": bias}.get(n, np.zeros(t[k].shape, bool))
-            np.testing.assert_array_equal(defense.replaced[n][k].numpy(), mask)
+            np.testing.assert_array_equal(masks[n][k].numpy(), mask)
             new = guard[n][k] + (plain[n][k] if how == "add" else 0)
             want = np.where(mask, new.numpy(), plain[n][k].numpy())
             np.testing.assert_allclose(t[k].numpy(), want, rtol=1e-6, atol=1e-9)
@@ -176,8 +180,9 @@ def test_every_fully_connected_layer_is_entangled():
     net = models.build("mlp", (1, 6, 6), 10, hidden=(20, 12))
     x, y = torch.rand(3, 1, 6, 6, generator=generator(1)), torch.tensor([1, 2, 3])
     defense = Entangle(0.5, "both", ratio="fixed", images=1)
-    share(net, x, y, defense, each=1)
-    for n, mask in defense.replaced.items():
+    share(net, x, y, defense, each=1, memory=(memory := Memory()))
+    assert replaced(memory, range(3)).keys() == dict(net.named_parameters()).keys()
+    for n, mask in replaced(memory, range(3)).items():
         assert not mask[0].any()  # the guard itself
         want = 0.75 if n.endswith("weight") else 0.5
         assert mask[1:].double().mean().item() == pytest.approx(want, abs=0.01)
@@ -188,8 +193,8 @@ def test_random_units_are_others_for_every_client_and_the_seed_decides(setting):
     masks = []
     for seed in (0, 0, 1):
         defense = Entangle(0.5, score="random", guard=guard)
-        share(net, x, y, defense, each=1, seed=seed)
-        masks.append(defense.replaced["head.weight"][:, 0])
+        share(net, x, y, defense, each=1, seed=seed, memory=(memory := Memory()))
+        masks.append(replaced(memory, range(4))["head.weight"][:, 0])
     assert torch.equal(masks[0], masks[1]) and not torch.equal(masks[0], masks[2])
     assert not torch.equal(masks[0][0], masks[0][1])
 
@@ -287,9 +292,10 @@ def digits():
 def test_the_upload_itself_tells_which_entries_are_the_guards(digits, side, how):
     net, x, y, guard = digits
     defense = Entangle(0.7, side, how, guard=guard)
-    upload = share(net, x, y, defense, each=1)
+    upload = share(net, x, y, defense, each=1, memory=(memory := Memory()))
+    truth = replaced(memory, range(3))
     for n, mask in estimated(upload).items():
-        assert torch.equal(mask, defense.replaced[n])
+        assert torch.equal(mask, truth[n])
     assert not any(m.any() for m in estimated(share(net, x, y, each=1)).values())
 
 
@@ -299,14 +305,15 @@ def test_uploads_of_16_bits_tell_it_too(digits, wire, side, monkeypatch):
     """Held in 16 bits or in 32; a tolerance for 32 bits would take everything for the guard's."""
     net, x, y, guard = digits
     defense = Entangle(0.7, side, guard=guard)
-    sent = share(net, x, y, defense, each=1)
+    sent = share(net, x, y, defense, each=1, memory=(memory := Memory()))
+    truth = replaced(memory, range(3))
     for back in (wire, torch.float32):
         upload = replace(sent, tensors={n: t.to(wire).to(back) for n, t in sent.tensors.items()})
         for n, mask in estimated(upload).items():
-            assert torch.equal(mask, defense.replaced[n])
+            assert torch.equal(mask, truth[n])
     monkeypatch.setattr(guarding, "WIRES", ())
-    false = estimated(upload)["head.weight"] & ~defense.replaced["head.weight"]
-    assert false.sum() > 0.5 * (~defense.replaced["head.weight"]).sum()
+    false = estimated(upload)["head.weight"] & ~truth["head.weight"]
+    assert false.sum() > 0.5 * (~truth["head.weight"]).sum()
 
 
 @pytest.mark.parametrize("wire", [torch.float16, torch.bfloat16, torch.float32])
@@ -386,18 +393,20 @@ def test_with_the_guards_upload_copies_are_seen_and_sums_undone(digits):
     plain = share(net, x, y, each=1).tensors
     for how in ("copy", "add"):
         defense = Entangle(0.4, "both", how, guard=guard)
-        own = own_part(share(net, x, y, defense, each=1, knows=("guard",))).tensors
+        memory = Memory()
+        sent = share(net, x, y, defense, each=1, knows=("guard",), memory=memory)
+        own, truth = own_part(sent).tensors, replaced(memory, range(3))
         for n, t in plain.items():
-            want = t if how == "add" else t * ~defense.replaced[n]
+            want = t if how == "add" else t * ~truth[n]
             torch.testing.assert_close(own[n], want, rtol=1e-5, atol=1e-6)
 
 
 def test_the_entries_that_remain_give_label_and_features(digits):
     net, x, y, guard = digits
     defense = Entangle(0.7, guard=guard)
-    upload = own_part(share(net, x, y, defense, each=1))
+    upload = own_part(share(net, x, y, defense, each=1, memory=(memory := Memory())))
     r, true = read_features(upload), net.features(x).detach()
-    gone = defense.replaced["head.weight"][:, 0]
+    gone = replaced(memory, range(3))["head.weight"][:, 0]
     assert torch.equal(r.isnan(), gone)
     torch.testing.assert_close(r[~gone], true[~gone], rtol=1e-4, atol=1e-6)
     assert torch.equal(upload.tensors["head.bias"].argmin(1), y)

@@ -13,12 +13,13 @@ from torch.nn.functional import batch_norm
 import privfl_lite as pf
 from privfl_lite import models, share
 from privfl_lite.attacks import LockMatching, Unlock, read_key
-from privfl_lite.wire import Plan
-from privfl_lite.defenses import DPGaussian, FedKL
+from privfl_lite.client import private_tensors
+from privfl_lite.defenses import DPGaussian, FedKL, Memory
 from privfl_lite.defenses.fedkl import uniform
 from privfl_lite.federated import FedAvg, evaluate
 from privfl_lite.keylock import coefficients, lock, locks, normalize
 from privfl_lite.metrics import affine_fit, as_image, psnr
+from privfl_lite.wire import Facts, Plan
 
 FACTS = ("labels", "key", "lock", "coefficients")
 
@@ -146,7 +147,10 @@ def test_no_byte_of_key_or_lock_is_on_the_wire(net, batch, plan, fresh):
 def test_upload_depends_on_the_key_only_through_gamma_and_beta(net, batch, mode):
     one, other = FedKL(seed=0), FedKL(seed=1)
     model = one.model(net)
-    homes = [d.home([0, 1], model) for d in (one, other)]
+    memories = [Memory(), Memory()]
+    homes = [
+        private_tensors(d, model, [0, 1], m) for d, m in zip((one, other), memories, strict=True)
+    ]
     want = torch.cat([torch.stack(layer_coefficients(model, homes[0], k)) for k in range(2)])
     biases = {}
     for part, row in (("scale", 0), ("shift", 1)):
@@ -155,9 +159,13 @@ def test_upload_depends_on_the_key_only_through_gamma_and_beta(net, batch, mode)
             "kos,ks->ko", homes[1][f"{name}.weight"], homes[1]["features.1.lock.key"]
         )
         biases[f"{name}.bias"] = want.view(2, 2, -1)[:, row] - have
-    other.take_home([0, 1], homes[1] | biases)  # another key, other weights, the same γ and β
+    for k in range(2):  # another key, other weights, the same γ and β
+        memories[1].private[k] |= {n: t[k] for n, t in biases.items()}
     x, y = batch[0][:2], batch[1][:2]
-    a, b = (share(model, x, y, d, FACTS, each=1, mode=mode) for d in (one, other))
+    a, b = (
+        share(model, x, y, d, FACTS, each=1, mode=mode, memory=m)
+        for d, m in zip((one, other), memories, strict=True)
+    )
     assert (a.knows.key - b.knows.key).abs().mean() > 0.2
     for n, t in a.tensors.items():
         torch.testing.assert_close(b.tensors[n], t, rtol=1e-3, atol=1e-5)
@@ -188,7 +196,7 @@ def test_fast_path_equals_plain_path_and_locks_differ(digits):
     a, b = (run.model.state_dict() for run in runs)
     for n in a:
         torch.testing.assert_close(a[n], b[n], rtol=1e-4, atol=1e-5)
-    homes = [run.defense.state()["homes"] for run in runs]
+    homes = [run.memory.private for run in runs]
     for c in range(3):
         for n, t in homes[0][c].items():
             torch.testing.assert_close(homes[1][c][n], t, rtol=1e-4, atol=1e-5)
@@ -216,8 +224,10 @@ def test_checkpoint_keeps_keys_that_nobody_can_draw_again(digits, tmp_path):
     again = training(digits, defense=FedKL(), checkpoint=file)
     reports = list(again)
     assert [r.accuracy for r in reports] == [r.accuracy for r in first.history]
-    for c, home in first.defense.state()["homes"].items():
-        assert all(torch.equal(t, again.defense.state()["homes"][c][n]) for n, t in home.items())
+    assert sorted(first.memory.private) == sorted(again.memory.private) == [0, 1, 2]
+    for c, home in first.memory.private.items():
+        assert "features.1.lock.key" in home
+        assert all(torch.equal(t, again.memory.private[c][n]) for n, t in home.items())
 
 
 @pytest.mark.parametrize("shared", [True, False])
@@ -234,15 +244,15 @@ def test_statistics_are_averaged_or_stay(digits, shared):
 
 def test_shared_gradients_train_the_lock_at_home(digits):
     run = training(digits, rounds=1, share="gradient", plan=Plan(eta=0.1, mode="eval"))
-    before = {n: t.clone() for n, t in run.defense.home([1], run.model).items()}
     net = run.personal(1)
+    before = {n: t.clone() for n, t in run.memory.private[1].items()}
     x, y = run.clients[1]
     torch.nn.functional.cross_entropy(net.eval()(x), y).backward()
     list(run)
-    after = run.defense.home([1], run.model)
+    after = run.memory.private[1]
     for n, p in net.named_parameters():
         if ".lock." in n:
-            torch.testing.assert_close(after[n][0], before[n][0] - 0.1 * p.grad)
+            torch.testing.assert_close(after[n], before[n] - 0.1 * p.grad)
 
 
 def test_lock_learns_faster_than_a_plain_scale_by_the_length_of_the_key(digits):
@@ -278,7 +288,8 @@ def test_keys_are_uniform_private_and_of_each_client(net):
     assert draw.min() >= 0 and draw.max() < 1
     assert abs(draw.mean() - 0.5) < 0.01 and abs(draw.var() - 1 / 12) < 0.002
     for defense in (FedKL(), FedKL(seed=0)):
-        keys = defense.home([0, 1], defense.model(net))["features.1.lock.key"]
+        model, name = defense.model(net), "features.1.lock.key"
+        keys = torch.stack([defense.begin(model, c)[name] for c in (0, 1)])
         assert abs(torch.corrcoef(keys)[0, 1]) < 0.15
 
 
@@ -286,7 +297,8 @@ def test_keys_are_uniform_private_and_of_each_client(net):
 def test_first_lock_is_the_servers_or_the_clients_own(net, fresh):
     defense = FedKL(seed=0, fresh=fresh)
     model = defense.model(net)
-    mine = defense.home([0, 1], model)["features.1.lock.scale.weight"]
+    name = "features.1.lock.scale.weight"
+    mine = torch.stack([defense.begin(model, c)[name] for c in (0, 1)])
     server = model.features[1].lock.scale.weight.detach()
     assert torch.equal(mine[0], server) is not fresh
     assert torch.equal(mine[0], mine[1]) is not fresh
@@ -300,13 +312,12 @@ def test_first_lock_is_the_servers_or_the_clients_own(net, fresh):
 @pytest.mark.parametrize("activation", ["none", "relu"])
 def test_unlock_finds_image_label_and_secret(net, batch, mode, activation):
     upload = send(net, batch, 3, mode, activation=activation)
-    attack = Unlock()
-    found = attack.run(dataclasses.replace(upload, knows={}))  # nothing is granted
+    found = Unlock().run(dataclasses.replace(upload, knows=Facts()))  # nothing is granted
     x, y = batch[0][:3], batch[1][:3]
     assert torch.equal(found.labels, y)
     assert psnr(found.images, x * (1 if mode == "eval" else 1 / top(x))).min() > 40
     torch.testing.assert_close(
-        attack.coefficients.float(), upload.knows.coefficients, rtol=0.01, atol=0.01
+        found.details["coefficients"].float(), upload.knows.coefficients, rtol=0.01, atol=0.01
     )
     assert (found.cost < 0.02).all()
 
@@ -354,7 +365,7 @@ def test_the_control_with_gamma_and_beta_granted_uses_them(net, batch, mode, act
     x = batch[0][:2]
     found = Unlock(granted=True).run(upload)
     assert psnr(found.images, x * (1 if mode == "eval" else 1 / top(x))).min() > 40
-    wrong = {"coefficients": upload.knows.coefficients * 1.5}
+    wrong = Facts(coefficients=upload.knows.coefficients * 1.5)
     other = Unlock(granted=True).run(dataclasses.replace(upload, knows=wrong))
     if mode == "eval":
         assert psnr(other.images, x).max() < 30
@@ -404,11 +415,11 @@ def test_imitation_with_the_true_coefficients_is_the_upload(net, batch):
 
     upload = send(net, batch, 2, blocks="all")
     facts = upload.knows
-    made = imitator(upload)(batch[0][:2, None], batch[1][:2, None], facts["coefficients"])
+    made = imitator(upload)(batch[0][:2, None], batch[1][:2, None], facts.coefficients)
     for n, t in upload.tensors.items():
         torch.testing.assert_close(made[n], t, rtol=1e-3, atol=1e-6)
-    again = coefficients(facts["lock"], facts["key"], "none")
-    torch.testing.assert_close(again, facts["coefficients"])
+    again = coefficients(facts.lock, facts.key, "none")
+    torch.testing.assert_close(again, facts.coefficients)
 
 
 def test_affine_fit_is_the_line_of_least_squares():
