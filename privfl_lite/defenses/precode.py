@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
-from ..models import Net
+from ..models import Net, built
 from ..runtime import PrivflError, seeded
 from .base import Defense
 
@@ -59,6 +59,7 @@ class PRECODE(Defense):
             raise PrivflError(f"size must be at least 1 and beta 0 or more; got {got}")
 
     def model(self, model: Net) -> Net:
+        built(model, "PRECODE")
         with seeded(self.seed):
             layer = Bottleneck(model.head.in_features, self.size, self.beta)
         model.features = nn.Sequential(*model.features, layer.to(model.head.weight))
