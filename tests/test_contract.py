@@ -16,6 +16,7 @@ from privfl_lite.wire import Facts
 
 DEFAULT = {  # settings that make a defense quick, and draws repeatable
     "instahide": {"crypto": False},
+    "modelcloak": {"clip": 1.0, "sigma": 0.01},
     "dcs2": {"steps": 3},
     "fedkl": {"seed": 0, "key_length": 16},
     "loda": {"steps": 2},
@@ -40,7 +41,7 @@ def upload_for(name: str):
     digits = load("mnist", size=16)
     x, y = digits.sample(2)
     net = models.build("lenet", digits)
-    kind, knows = ATTACKS[name], ATTACKS[name].needs
+    knows = ATTACKS[name].needs
     if name == "imprint":
         return share(Imprint(net, torch.linspace(0, 1, 8)), x, y)
     if name in ("closed_form", "unmix", "unflip"):

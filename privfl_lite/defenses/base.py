@@ -17,6 +17,7 @@ computed beside it. ``A() + B()`` applies A, then B, at every door.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -87,7 +88,13 @@ class Context:
 
 @dataclass(frozen=True)
 class Defense:
-    """No defense: every door is open. Subclasses override the doors that they guard."""
+    """No defense: every door is open. Subclasses override the doors that they guard.
+
+    ``draws``: its network draws random numbers itself, for many clients at once other ones than for
+    one after the other.
+    """
+
+    draws: ClassVar[bool] = False
 
     def data(
         self, x: Tensor, y: Tensor, rng: torch.Generator, kept: Tensors | None = None
@@ -150,6 +157,10 @@ class Chain(Defense):
     """Several defenses, one after the other at every door."""
 
     parts: tuple[Defense, ...]
+
+    @property
+    def draws(self) -> bool:  # type: ignore[override]
+        return any(part.draws for part in self.parts)
 
     def data(
         self, x: Tensor, y: Tensor, rng: torch.Generator, kept: Tensors | None = None

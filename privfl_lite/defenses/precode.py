@@ -52,6 +52,7 @@ class PRECODE(Defense):
     size: int = 256
     beta: float = 1e-3
     seed: int = 0
+    draws = True
 
     def __post_init__(self) -> None:
         if self.size < 1 or self.beta < 0:
