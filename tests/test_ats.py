@@ -14,6 +14,7 @@ from torch.nn.functional import cross_entropy
 from privfl_lite import FedAvg, defenses, models, share
 from privfl_lite.defenses import ATS, DPGaussian, Prune, ats, ats_search
 from privfl_lite.runtime import generator
+from privfl_lite.wire import Facts
 
 
 def pictures(channels: int, side: tuple[int, int] = (32, 32), n: int = 6) -> torch.Tensor:
@@ -167,7 +168,7 @@ def test_the_wire_carries_the_gradient_of_the_transformed_images(setting):
     plain = share(net, torch.cat(again), y, each=2)
     for n, t in plain.tensors.items():
         torch.testing.assert_close(sent.tensors[n], t)
-    assert sent.knows == {"policy": "3-1-7+43-18-18"}
+    assert sent.knows == Facts(policy="3-1-7+43-18-18")
 
 
 @pytest.mark.parametrize("defense", [ATS(), ATS("14-33") + Prune(0.5) + DPGaussian(0.01)])
@@ -231,6 +232,7 @@ def test_search_is_seeded_sorted_and_keeps_to_the_floor(setting):
 
 
 def test_names_on_the_command_line():
+    assert defenses.build("ats:policy=3-1-7/43-18-18") == ATS()
     assert repr(defenses.build("ats:policy=3-1-7/43-18-18")) == repr(ATS())
     assert repr(defenses.build("ats:policy=3")) == "ATS(policy='3')"
 

@@ -10,8 +10,8 @@ from privfl_lite import PrivflError, attacks, metrics, models, share
 from privfl_lite.attacks import DLG, GS, IDLG, ClosedForm, Matching, infer_label, infer_labels
 from privfl_lite.attacks.engine import adam, lbfgs
 from privfl_lite.attacks.matching import total_variation
-from privfl_lite.wire import Plan
 from privfl_lite.defenses import DPGaussian, Prune
+from privfl_lite.wire import Plan
 
 
 @pytest.fixture(scope="module")

@@ -13,13 +13,13 @@ from torch import Tensor
 import privfl_lite as pf
 from privfl_lite import metrics
 from privfl_lite.attacks import IDLG, ClosedForm, gauss_newton, newton
-from privfl_lite.wire import Plan
 from privfl_lite.defenses import Context, Prune, Soteria
 from privfl_lite.defenses.prune import largest
 from privfl_lite.defenses.soteria import representation_slopes
 from privfl_lite.gradients import flat
 from privfl_lite.studies import STUDIES, cutting
 from privfl_lite.teach import checks_cutting
+from privfl_lite.wire import Plan
 
 SHAPE = (1, 12, 12)
 close = torch.testing.assert_close
@@ -68,7 +68,7 @@ def test_prop_feedback_telescopes():
         most = max(most, g.norm().item())
         total_g = total_g + g
         total_s = total_s + defense.gradient({"a": g}, ctx)["a"]
-        held = defense.state()[0]["a"]
+        held = ctx.memory[0]["a"]
         close(total_s[0] + held, total_g[0])
         q = math.sqrt(1 - kappa)
         assert held.norm() <= q / (1 - q) * most

@@ -15,13 +15,13 @@ from torch.nn.functional import cosine_similarity, cross_entropy, one_hot
 from privfl_lite import models
 from privfl_lite.attacks import pair
 from privfl_lite.attacks.joint import tried
-from privfl_lite.defenses import DCS2
-from privfl_lite.defenses.dcs2 import project
+from privfl_lite.client import share
+from privfl_lite.defenses import DCS2, Memory
+from privfl_lite.defenses.dcs2 import crafted, project
 from privfl_lite.gradients import flat, gradient_function, stateless, weights
 from privfl_lite.runtime import generator
 from privfl_lite.studies import STUDIES
 from privfl_lite.teach import checks_dcs2 as checks
-from privfl_lite.client import share
 
 SHAPE = (1, 8, 8)
 
@@ -68,8 +68,8 @@ def test_prop_dcs2_batch_of_two(exact) -> None:
     assert not torch.allclose(a, b, rtol=1e-3)
     # and the package sends half of it
     defense = DCS2(steps=2, lambda_g=lam)
-    sent = flat(share(net, x[:1], y_s, defense).tensors)[0]
-    made = defense.crafted[0]
+    sent = flat(share(net, x[:1], y_s, defense, memory=(memory := Memory())).tensors)[0]
+    made = crafted(memory)[0]
     batch = torch.cat([x[:1], made.images]), torch.cat([one_hot(y_s, 10).double(), made.soft])
     torch.testing.assert_close(sent, loss_gradient(net, cross_entropy(net(batch[0]), batch[1])))
 

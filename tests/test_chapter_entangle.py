@@ -13,8 +13,8 @@ from sklearn.metrics import silhouette_score
 from privfl_lite import load, models, share
 from privfl_lite.attacks import IDLG
 from privfl_lite.attacks.guard import estimated
-from privfl_lite.defenses import Entangle
-from privfl_lite.defenses.entangle import adaptive_term, relative_size
+from privfl_lite.defenses import Entangle, Memory
+from privfl_lite.defenses.entangle import adaptive_term, relative_size, replaced
 from privfl_lite.runtime import generator
 from privfl_lite.studies import STUDIES
 from privfl_lite.teach import checks_entangle as checks
@@ -200,9 +200,10 @@ def test_prop_ent_relative_size() -> None:
 def test_prop_ent_guard_weight() -> None:
     net, x, y, _ = digits_and_guard(5)
     defense = Entangle(0.6)  # client 0 is the guard
-    sent, plain = share(net, x, y, defense, each=1).tensors, share(net, x, y, each=1).tensors
+    memory, plain = Memory(), share(net, x, y, each=1).tensors
+    sent = share(net, x, y, defense, each=1, memory=memory).tensors
     w = torch.tensor([0.1, 0.3, 0.2, 0.25, 0.15])
-    mask = defense.replaced["head.weight"]
+    mask = replaced(memory, range(5))["head.weight"]
     own, got = plain["head.weight"], sent["head.weight"]
     mean = torch.einsum("k,kij->ij", w, got)
     omega = torch.einsum("k,kij->ij", w, mask.float()) + w[0]
@@ -211,7 +212,7 @@ def test_prop_ent_guard_weight() -> None:
     drift = torch.einsum("k,kij->ij", w, mask * (own[0] - own))
     fedavg = torch.einsum("k,kij->ij", w, own)
     torch.testing.assert_close(mean - fedavg, drift, rtol=1e-4, atol=1e-5)
-    want = w[0] + (w[1:] * defense.ratios[1:]).sum()
+    want = w[0] + sum(w[c] * memory[c]["ratio"] for c in range(1, 5))
     assert omega.mean().item() == pytest.approx(want.item(), abs=0.002)
     assert (mean - fedavg).norm() > 0.01 * fedavg.norm()  # it is not FedAvg
 
@@ -232,9 +233,9 @@ def test_prop_ent_untouched() -> None:
     masks = []
     for other in (guard, {n: t.flip(0) for n, t in guard.items()}):
         defense = Entangle(0.6, guard=other)
-        sent = share(net, x, y, defense, each=1).tensors
+        sent = share(net, x, y, defense, each=1, memory=(memory := Memory())).tensors
         equal = sent["head.weight"] == other["head.weight"]
-        assert torch.equal(equal, defense.replaced["head.weight"])
+        assert torch.equal(equal, replaced(memory, range(3))["head.weight"])
         masks.append(equal)
     assert torch.equal(*masks)
     # columns: label and kept features are there
@@ -246,8 +247,8 @@ def test_prop_ent_untouched() -> None:
     assert ((r[:, 3] - true).abs()[~kept] > 1e-3).double().mean() > 0.9
     # added: subtraction gives the client's own
     defense = Entangle(0.6, how="add", guard=guard)
-    sent = share(net, x, y, defense, each=1).tensors["head.weight"]
-    own = sent - guard["head.weight"] * defense.replaced["head.weight"]
+    sent = share(net, x, y, defense, each=1, memory=memory).tensors["head.weight"]
+    own = sent - guard["head.weight"] * replaced(memory, range(3))["head.weight"]
     torch.testing.assert_close(own, plain.tensors["head.weight"], rtol=1e-4, atol=1e-6)
     assert not (sent == guard["head.weight"]).any()
 
@@ -281,8 +282,8 @@ def test_prop_ent_mask() -> None:
     net, x, y, guard = digits_and_guard(4)
     for side, beta, works in (("columns", 0.2, True), ("rows", 0.7, True), ("rows", 0.2, False)):
         defense = Entangle(beta, side, guard=guard, ratio="fixed")
-        mask = estimated(share(net, x, y, defense, each=1))
-        exact = torch.equal(mask["head.weight"], defense.replaced["head.weight"])
+        mask = estimated(share(net, x, y, defense, each=1, memory=(memory := Memory())))
+        exact = torch.equal(mask["head.weight"], replaced(memory, range(4))["head.weight"])
         assert exact is works
 
 

@@ -25,6 +25,7 @@ from privfl_lite.attacks.matching import GS, IDLG, Matching, distance, total_var
 from privfl_lite.studies import STUDIES, failure_gallery
 from privfl_lite.studies.pictures import unpack
 from privfl_lite.teach import checks_matching
+from privfl_lite.wire import Noise
 
 BOOK = Path(__file__).resolve().parents[1] / "book"
 SEEDS = range(4)
@@ -315,7 +316,8 @@ def test_prop_rounds_average(seed: int):
         for t in range(T)
     ]
     mean = {n: torch.stack([r.tensors[n] for r in rounds]).mean(0) for n in rounds[0].tensors}
-    one = replace(rounds[0], tensors=mean, knows={**rounds[0].knows, "noise": sigma / T**0.5})
+    less = replace(rounds[0].knows, noise=Noise(sigma / T**0.5))
+    one = replace(rounds[0], tensors=mean, knows=less)
     attack, who = Matching(distance="likelihood"), torch.tensor([0])
     total = [attack.cost(r) for r in rounds]
     single = attack.cost(one)

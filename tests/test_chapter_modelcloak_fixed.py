@@ -11,14 +11,14 @@ from torch import nn
 
 from privfl_lite import load, metrics, models, privacy
 from privfl_lite.attacks import IDLG
-from privfl_lite.defenses import DPGaussian, ModelCloak
+from privfl_lite.client import share
+from privfl_lite.defenses import DPGaussian, Memory, ModelCloak
 from privfl_lite.defenses.modelcloak import select
 from privfl_lite.gradients import clip, flat, gradient_function, length, stateless, weights
 from privfl_lite.runtime import generator
 from privfl_lite.studies import STUDIES
 from privfl_lite.studies.modelcloak_attack import CLIPS, SIGMAS, paper_table_2
 from privfl_lite.teach import checks_modelcloak_fixed as checks
-from privfl_lite.client import share
 
 
 def digit_uploads(count: int = 3, **cloak: float) -> torch.Tensor:
@@ -62,9 +62,12 @@ def test_prop_cloak_layers() -> None:
     cloak = ModelCloak(2, 5, where="server", per="layer")
     digits = load("mnist")
     x, y = digits.sample(2)
-    share(models.build("cloak", digits), x, y, cloak, each=1)  # 3 tensors
-    assert cloak.epsilon(100, 0.1) == pytest.approx(privacy.epsilon(5 / 3**0.5, 0.1, 100))
-    assert cloak.epsilon(100, 0.1) > 1.5 * privacy.epsilon(5, 0.1, 100)
+    assert cloak.epsilon(100, 0.1) is None  # before it is known how many tensors there are
+    memory = Memory()
+    share(models.build("cloak", digits), x, y, cloak, each=1, memory=memory)  # 3 tensors
+    found = cloak.epsilon(100, 0.1, memory=memory)
+    assert found == pytest.approx(privacy.epsilon(5 / 3**0.5, 0.1, 100))
+    assert found > 1.5 * privacy.epsilon(5, 0.1, 100)
 
 
 # --- Eq. 6, the virtual input, Proposition 1 ---

@@ -11,12 +11,12 @@ from scipy.special import ndtr, ndtri
 from scipy.stats import norm
 
 from privfl_lite import load, models, privacy
+from privfl_lite.client import share
 from privfl_lite.defenses import DPSGD, DPGaussian
 from privfl_lite.runtime import generator
 from privfl_lite.studies import STUDIES
 from privfl_lite.studies.noise import averaged
 from privfl_lite.teach import checks_noise
-from privfl_lite.client import share
 
 exact = privacy.analytic_gaussian_delta
 analytic_gaussian_epsilon = privacy.analytic_gaussian_epsilon
@@ -309,7 +309,7 @@ def test_averaged_rounds_are_clipped_gradients_with_less_noise() -> None:
     net = models.build("mlp", digits)
     clean = share(net, x, y, DPSGD(1.0, 0.0), each=1).tensors
     upload = averaged(net, x, y, sigma=0.4, clip=1.0, rounds=16)
-    assert upload.knows.noise == pytest.approx(0.1)
+    assert upload.knows.noise.std == pytest.approx(0.1)
     noise = torch.cat([(upload.tensors[n] - t).flatten() for n, t in clean.items()])
     assert noise.std().item() == pytest.approx(0.1, rel=0.02)
     again = upload.imitator()(x[:, None], y[:, None])

@@ -14,6 +14,7 @@ from privfl_lite.defenses import CAFL, POGZFL, Context, DPGaussian, Prune
 from privfl_lite.defenses.cafl import omp
 from privfl_lite.defenses.pogz import by_layer, from_layers, laplace, pogz
 from privfl_lite.runtime import generator
+from privfl_lite.wire import Facts
 
 SHARES = {"a": 1.0, "b": 3.0}
 
@@ -74,7 +75,7 @@ def test_scales_spend_the_budget_exactly():
     b = made.scales(SHARES)
     assert sum(2 * 0.7 * 0.2 / v for v in b.values()) == pytest.approx(3)
     assert b["a"] == pytest.approx(3 * b["b"]) and b["b"] == pytest.approx(0.28 / (3 * 0.75))
-    assert made.secrets()["noise"]["a"] == pytest.approx(2**0.5 * b["a"])
+    assert made.facts(context(1)).noise.of("a.weight") == pytest.approx(2**0.5 * b["a"])
 
 
 def test_layers_are_clipped_in_l1_and_small_ones_left_alone():
@@ -129,7 +130,7 @@ def test_own_importance_breaks_the_guarantee():
     b2 = made.scales({"a": 0.6, "b": 0.4})["a"]
     loss = [z * (1 / b2 - 1 / b1) + math.log(b1 / b2) for z in (0.1, 1.0, 10.0, 100.0)]
     assert loss == sorted(loss) and loss[-1] > 10 * made.eps
-    assert made.epsilon(10, 0.1) is None and made.secrets() == {}
+    assert made.epsilon(10, 0.1) is None and made.facts(context(1)) == Facts()
 
 
 def test_noise_power_is_least_at_the_cube_root_of_the_sizes():
@@ -373,14 +374,14 @@ def test_noise_of_a_client_does_not_depend_on_its_neighbors(setting):
             torch.testing.assert_close(together.tensors[n][:1], t, rtol=1e-3, atol=1e-4)
 
 
-def test_secrets_are_granted_by_name(setting):
+def test_facts_are_granted_by_name(setting):
     net, x, y = setting
     upload = share(net, x, y, CAFL(), knows=("measurement", "eps"))
     same = upload.knows.measurement(upload.tensors)
     assert upload.knows.eps == 5 and set(same) == set(by_layer(upload.tensors))
     shares = pogz(net, x)
     upload = share(net, x, y, POGZFL(importance=shares), knows="noise")
-    assert upload.knows.noise.keys() == shares.keys()
+    assert upload.knows.noise.std.keys() == shares.keys()
 
 
 def test_laplace_is_drawn_by_client():

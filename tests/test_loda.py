@@ -227,11 +227,24 @@ def test_an_encoding_depends_on_the_image_and_the_seed_alone(single, images):
 
 def test_an_image_is_obscured_once(single, images, monkeypatch):
     x, y, loda, calls = images[0].float(), torch.tensor([1, 2, 3]), quick(single), []
-    work = loda.obscure
-    monkeypatch.setattr(loda, "obscure", lambda x: calls.append(len(x)) or work(x))
-    first, _ = loda.data(x[:2], y[:2], generator(0))
-    again, _ = loda.data(x[[0, 1, 2, 2]], y[[0, 1, 2, 2]], generator(1))
+    work, kept = LODA.obscure, {}
+    monkeypatch.setattr(LODA, "obscure", lambda self, x: calls.append(len(x)) or work(self, x))
+    first, _ = loda.data(x[:2], y[:2], generator(0), kept)
+    again, _ = loda.data(x[[0, 1, 2, 2]], y[[0, 1, 2, 2]], generator(1), kept)
     assert calls == [2, 1] and torch.equal(again[:2], first) and torch.equal(again[2], again[3])
+    assert len(kept) == 3
+
+
+def test_a_client_remembers_its_encodings_from_round_to_round(single, images, monkeypatch):
+    x, y, calls = images[0].float(), torch.tensor([1, 2, 3]), []
+    work = LODA.obscure
+    monkeypatch.setattr(LODA, "obscure", lambda self, x: calls.append(len(x)) or work(self, x))
+    model, clients = models.build("lenet", SHAPE, 10), [(x[:2], y[:2]), (x[2:], y[2:])]
+    run = pf.FedAvg(model, clients, 3, defense=quick(single) + Prune(0.5), show=False)
+    list(run)
+    assert calls == [2, 1]
+    kept = [t for c in (0, 1) for t in run.memory[c].values()]
+    torch.testing.assert_close(torch.stack(kept), work(quick(single), x).images, atol=1e-5, rtol=0)
 
 
 def test_starts_are_public_images(single):
@@ -273,7 +286,7 @@ def test_a_set_is_written_once_and_resumed(single, images, tmp_path, monkeypatch
     def stop(loda, x):
         if len(calls) == 2:
             raise KeyboardInterrupt
-        return real(loda._g, x, loda.starts(x), loda.c, loda.steps)
+        return real(loda.g, x, loda.starts(x), loda.weight, loda.steps)
 
     with pytest.raises(KeyboardInterrupt):
         obscured_set(quick(single), x, path)
@@ -389,7 +402,7 @@ def test_a_decoder_learns_what_an_encoding_leaves():
 
 def test_names_on_the_command_line():
     made = defenses.build("loda:layers=loda3-code,steps=3+prune:rate=0.9")
-    assert made.parts[0].c == 7.5 and made.parts[0].layers == "loda3-code"
+    assert made.parts[0].weight == 7.5 and made.parts[0].layers == "loda3-code"
     assert "steps=3" in repr(made) and "tensor" not in repr(made)
 
 

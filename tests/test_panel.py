@@ -26,11 +26,11 @@ from test_notebooks import NOTEBOOKS, ROOT
 
 from privfl_lite import models
 from privfl_lite.attacks.base import Reconstruction
+from privfl_lite.client import share
 from privfl_lite.runtime import PrivflError, generator
 from privfl_lite.teach import panel as kit
 from privfl_lite.teach import panels
 from privfl_lite.teach.panel import BUDGET, panel, size
-from privfl_lite.client import share
 
 AXES = {"step": [0, 10, 20, 30], "σ": [1, 2.5, 5], "defense": ["none", "prune"]}
 TEXT = {"title": "A test", "alt": "A frame of the test"}

@@ -76,10 +76,11 @@ class ATS(Defense):
     to hide a pixel.
     """
 
-    policy: str = "3-1-7+43-18-18"  # "/" may stand for "+"
+    policy: str = "3-1-7+43-18-18"
 
     def __post_init__(self) -> None:
         parse(self.policy)
+        object.__setattr__(self, "policy", str(self.policy).replace("/", "+"))  # one name for each
 
     def data(
         self, x: Tensor, y: Tensor, rng: torch.Generator, kept: Tensors | None = None
@@ -97,7 +98,7 @@ class ATS(Defense):
         return out, y
 
     def facts(self, ctx: Context) -> Facts:
-        return Facts(policy=str(self.policy).replace("/", "+"))
+        return Facts(policy=self.policy)
 
 
 def transform(x: Tensor, indices: tuple[int, ...], signs: Tensor) -> Tensor:

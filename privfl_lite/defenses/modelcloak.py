@@ -115,11 +115,12 @@ class ModelCloak(Defense):
         Noise on each upload is against the server, which sees who took part: sampling hides nobody.
         The client that joined most often counts, and its data may be replaced, which moves an
         upload by up to 2C (√L times that where L tensors are clipped one by one). Noise on the mean
-        is against those who see only models; there sampling counts.
+        is against those who see only models; there sampling counts. None by layer before the first
+        upload, since L is not known.
         """
-        if self._follows or not self.sigma:
-            return None
         run = memory.run if memory else {}
+        if self._follows or not self.sigma or (self.per == "layer" and "tensors" not in run):
+            return None
         scale = self.sigma / math.sqrt(run.get("tensors", 1))
         if self.where == "client":
             joined = max(run.get("joined", {}).values(), default=rounds)
