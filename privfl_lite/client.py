@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +17,7 @@ from torch.func import functional_call, grad, vmap
 
 from .defenses.base import Context, Defense, Memory
 from .gradients import Tensors, gradient_function, loss_function, stateless, weights
-from .models import Net
+from .models import Net, wrap
 from .runtime import PrivflError, choose, device, generator, seeded
 from .wire import Facts, Plan, Upload
 
@@ -148,6 +149,38 @@ def clients_at_once(model: Net, batch_size: int) -> int:
     return max(1, MEMORY // (6 * weights + 4 * batch_size * sum(outputs)))
 
 
+def as_batch(model: Net, x: Any, y: Any, whose: str = "the batch") -> Data:
+    """Images and labels as the model takes them, or one sentence (``check_batch``).
+
+    Images of 8 bits become numbers in [0, 1]; floating-point ones get the model's type. Labels are
+    whole numbers, or distributions (n, classes) in the model's type.
+    """
+    like, x = next(model.parameters()), as_images(x, whose)
+    y = torch.as_tensor(y, device=getattr(y, "device", None))
+    x, y = x.to(like.dtype), y.to(like.dtype) if y.is_floating_point() else y.long()
+    check_batch(model, x, y, whose)
+    return x, y
+
+
+def image_shape(x: Any) -> tuple[tuple[int, ...], ...]:
+    """((C, H, W),) of a batch of images, to tell a bare module's shape; () where it is none."""
+    shape = tuple(getattr(x, "shape", ()))
+    return (shape[1:],) if len(shape) == 4 else ()
+
+
+def as_images(x: Any, whose: str = "the batch") -> Tensor:
+    """8-bit images 0…255 as floats in [0, 1]; floats as they are; anything else is refused."""
+    x = torch.as_tensor(x, device=getattr(x, "device", None))
+    if x.dtype == torch.uint8:
+        return x / 255
+    if not x.is_floating_point():
+        raise PrivflError(
+            f"{whose} holds images of {x.dtype}; give floating-point pixels in [0, 1], "
+            "or 8-bit ones (torch.uint8) in 0…255"
+        )
+    return x
+
+
 def check_batch(model: Net, x: Tensor, y: Tensor, whose: str = "the batch") -> None:
     """One clear sentence if images x or labels y do not fit the model."""
     if x.dim() != 4 or tuple(x.shape[1:]) != tuple(model.shape):
@@ -184,9 +217,11 @@ def share(
     independent clients with k images each; attacks then work on all of them at once. With a
     ``plan`` the clients train by it and send their updates. ``knows`` names what the attacker is
     granted besides: "labels", or a field of ``Facts`` that the defense has. ``memory`` is what the
-    clients remember: new for every call, unless it is handed in.
+    clients remember: new for every call, unless it is handed in. A model of your own is taken as it
+    is (``models.wrap``).
     """
-    check_batch(model, x, y)
+    model = wrap(model, *image_shape(x))
+    x, y = as_batch(model, x, y)
     choose("mode", mode, ("eval", "train"))
     defense, each = defense or Defense(), each or len(x)
     if len(x) % each:

@@ -26,10 +26,11 @@ from torch.nn.functional import cross_entropy
 
 from .client import (
     Data,
+    as_batch,
     batching_pays,
-    check_batch,
     clients_at_once,
     gradients_of,
+    image_shape,
     private_tensors,
     server_copy,
     through_update_door,
@@ -39,7 +40,7 @@ from .client import (
 )
 from .defenses.base import Defense, Memory
 from .gradients import Tensors, length
-from .models import Net
+from .models import Net, wrap
 from .runtime import PrivflError, choose, device, generator, progress, seeded
 from .stored import identity
 from .wire import Plan, Upload
@@ -106,8 +107,12 @@ class FedAvg:
                 f"per_round must lie in 1…{len(self.clients)}, the number of clients; "
                 f"got {self.per_round}"
             )
-        for c, (x, y) in enumerate(self.clients):
-            check_batch(self.model, x, y, f"client {c}")
+        self.model = wrap(self.model, *image_shape(self.clients[0][0]))
+        self.clients = [
+            as_batch(self.model, x, y, f"client {c}") for c, (x, y) in enumerate(self.clients)
+        ]
+        if self.test is not None:
+            self.test = as_batch(self.model, *self.test, "the test data")
         self.memory = Memory()  # what clients remember belongs to this run
         self.model = self.defense.model(copy.deepcopy(self.model)).to(device())
         self.per_round = self.per_round or len(self.clients)

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from .gradients import Tensors
-from .models import Net
+from .models import Net, built
 from .runtime import PrivflError, choose, seeded
 
 ACTIVATIONS = {"none": lambda t: t, "relu": torch.relu, "sigmoid": torch.sigmoid}
@@ -123,6 +123,7 @@ def coefficients(matrix: Tensor, key: Tensor, activation: str) -> Tensor:
 def _convolutions(model: Net, blocks: str) -> list[tuple[nn.Sequential, int]]:
     """Where the convolutions stand: (list of layers, place in it), front to back."""
     choose("blocks", blocks, ("first", "all"))
+    built(model, "a lock")
     rows = [m for m in model.features.modules() if isinstance(m, nn.Sequential)]
     found = [(row, i) for row in rows for i, m in enumerate(row) if isinstance(m, nn.Conv2d)]
     if not found:

@@ -8,17 +8,27 @@ granted by name with ``knows=`` and then stands in ``upload.knows`` (``Facts``).
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from .gradients import Tensors, clip, gradient_function, stateless, update_function, weights
-from .models import Net
-from .runtime import PrivflError, choose
+from .gradients import (
+    Tensors,
+    clip,
+    fill,
+    gradient_function,
+    named,
+    stateless,
+    update_function,
+    weights,
+)
+from .models import Net, wrap
+from .runtime import PrivflError, choose, device
 
 if TYPE_CHECKING:
     from .extractor import Extractor
@@ -182,6 +192,7 @@ class Upload:
     ``tensors[name]`` is (U, *shape). ``kind="gradient"``: gradients of the mean loss over ``batch``
     examples. ``kind="update"``: weights after local training minus weights before,
     Δ = θ_client − θ_server, made by the rules in ``plan``. ``mode`` is that of batch norm.
+    ``from_gradients`` and ``from_update`` make one out of what people have.
     """
 
     tensors: Tensors
@@ -192,7 +203,54 @@ class Upload:
     plan: Plan | None = None
     knows: Facts = field(default_factory=Facts)
 
+    @classmethod
+    def from_gradients(
+        cls,
+        model: nn.Module,
+        gradients: Any,
+        labels: Any = None,
+        batch: int | None = None,
+        mode: str = "eval",
+    ) -> Upload:
+        """Gradients of the mean loss over a batch, as people have them (``gradients.named``).
+
+        ``Upload.from_gradients(net, torch.autograd.grad(loss, net.parameters()))``. ``labels``,
+        (B,) or (U, B), are granted to the attacker; ``batch`` is as many, or 1.
+        """
+        net = copy.deepcopy(wrap(model)).to(device())
+        tensors = named(net, gradients)
+        y, clients = _labels(labels, net), len(next(iter(tensors.values()), ()))
+        if y is not None and y.dim() - y.is_floating_point() == 1:
+            y = y.unflatten(0, (clients, -1)) if clients and not len(y) % clients else y[None]
+        batch = batch or (1 if y is None else y.shape[1])
+        return cls(tensors, "gradient", net, batch, mode, knows=Facts(labels=y))
+
+    @classmethod
+    def from_update(
+        cls,
+        before: Any,
+        after: Any,
+        plan: Plan,
+        batch: int,
+        model: nn.Module | None = None,
+        labels: Any = None,
+    ) -> Upload:
+        """Δ = ``after`` − ``before``, local training by ``plan`` on ``batch`` examples.
+
+        Both are modules, state dicts or lists of arrays (Flower's ``get_parameters``); ``after``
+        may be a list of them, one a client. ``model`` is needed where ``before`` is no module.
+        """
+        if not isinstance(before, nn.Module) and model is None:
+            raise PrivflError("before= holds weights only; give the network, too: model=net")
+        net = copy.deepcopy(wrap(before if model is None else model)).to(device())
+        fill(net, before)
+        own = dict(net.named_parameters())
+        delta = {n: t - own[n].detach() for n, t in named(net, after).items()}
+        made = cls.from_gradients(net, delta, labels, batch)
+        return replace(made, kind="update", mode=plan.mode, plan=plan)
+
     def __post_init__(self) -> None:
+        object.__setattr__(self, "model", wrap(self.model))
         choose("kind of upload", self.kind, ("gradient", "update"))
         choose("mode", self.mode, ("eval", "train"))
         if self.kind == "update" and self.plan is None:
@@ -204,6 +262,11 @@ class Upload:
 
     def _check_tensors(self) -> None:
         shapes = {n: tuple(p.shape) for n, p in self.model.named_parameters()}
+        if self.tensors and all(tuple(t.shape) == shapes.get(n) for n, t in self.tensors.items()):
+            raise PrivflError(
+                "the tensors have no axis of clients in front: add it with t[None], "
+                "or use Upload.from_gradients(model, tensors)"
+            )
         rows = {len(t) if t.dim() else 0 for t in self.tensors.values()}
         if len(rows) != 1 or 0 in rows:
             raise PrivflError(
@@ -312,3 +375,16 @@ class Upload:
             return sent
 
         return imitation
+
+
+def _labels(given: Any, model: Net) -> Tensor | None:
+    """Classes as whole numbers, or distributions (…, classes) in the model's type."""
+    if given is None:
+        return None
+    like = next(model.parameters())
+    y = torch.atleast_1d(torch.as_tensor(given, device=like.device)).detach()
+    if y.is_floating_point():
+        return y.to(like)
+    if y.numel() and not 0 <= int(y.min()) <= int(y.max()) < model.num_classes:
+        raise PrivflError(f"labels must lie in 0…{model.num_classes - 1}; got {y.tolist()}")
+    return y.long()

@@ -179,11 +179,12 @@ def soft_labels(upload: Upload, images: Tensor) -> Tensor:
     For a batch of one the last bias gradient is p − y, and p is the model's own answer to the
     image. So an attacker who has found the encodings, say by ``ClosedForm``, has their labels.
     """
-    if upload.batch != 1 or upload.kind != "gradient" or "head.bias" not in upload.tensors:
-        raise PrivflError("soft labels are read off the gradient of one image at 'head.bias'")
+    bias = f"{upload.model.head_name}.bias"
+    if upload.batch != 1 or upload.kind != "gradient" or bias not in upload.tensors:
+        raise PrivflError(f"soft labels are read off the gradient of one image at {bias!r}")
     with torch.no_grad():
         p = stateless(upload.model, upload.mode)(images).softmax(1)
-    return p - upload.tensors["head.bias"]
+    return p - upload.tensors[bias]
 
 
 def coefficients_from_labels(labels: Tensor, tol: float = 1e-4) -> tuple[Tensor, Tensor]:

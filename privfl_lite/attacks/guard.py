@@ -25,6 +25,7 @@ from .recursive import Recursive
 SAME = 1e-5  # quotients that differ by less, relative to their size, are of one image: 32 bits
 WIRES = (torch.bfloat16, torch.float16)  # coarser formats an upload may have come in
 CANDIDATES = 32  # rows of a layer that may be taken for the client's; more cost time, not memory
+PARTS = ("weight", "bias")  # of the last layer
 CHANCE = 1e-3  # entries of two uploads that are equal by chance are fewer than this share
 
 
@@ -115,7 +116,7 @@ def read_features(upload: Upload) -> Tensor:
 
     ``upload`` is as ``own_part`` gives it: entries that are 0 tell nothing.
     """
-    q = row_quotients(upload.tensors["head.weight"], upload.tensors["head.bias"])
+    q = row_quotients(*(upload.tensors[f"{upload.model.head_name}.{n}"] for n in PARTS))
     return q.masked_fill(q == 0, torch.nan).nanmedian(1).values
 
 
@@ -124,13 +125,13 @@ def complete(upload: Upload, label: int) -> Upload:
 
     Needs r whole, so it is for an upload of which the guard took rows only. Chapter: as above.
     """
-    r, head = read_features(upload), upload.model.head
+    r, head, name = read_features(upload), upload.model.last, upload.model.head_name
     delta = (r @ head.weight.T + head.bias).softmax(1).detach()
     delta[:, label] -= 1
-    weight, bias = (upload.tensors[f"head.{n}"] for n in ("weight", "bias"))
+    weight, bias = (upload.tensors[f"{name}.{n}"] for n in PARTS)
     filled = {
-        "head.weight": torch.where(bias[..., None] == 0, delta[..., None] * r[:, None], weight),
-        "head.bias": torch.where(bias == 0, delta, bias),
+        f"{name}.weight": torch.where(bias[..., None] == 0, delta[..., None] * r[:, None], weight),
+        f"{name}.bias": torch.where(bias == 0, delta, bias),
     }
     return replace(upload, tensors={**upload.tensors, **filled})
 
@@ -148,7 +149,7 @@ class UnguardRows(Attack):
     def run(self, upload: Upload, seed: int = 0) -> Reconstruction:
         own, found = own_part(upload), []
         for u in range(len(upload)):
-            bias = own[u].tensors["head.bias"][0]
+            bias = own[u].tensors[f"{upload.model.head_name}.bias"][0]
             labels = bias.argmin()[None] if bias.min() < 0 else (bias == 0).nonzero().flatten()
             tried = [Recursive().run(complete(own[u], int(label))) for label in labels]
             found.append(min(tried, key=lambda f: f.cost.nan_to_num(torch.inf).item()))

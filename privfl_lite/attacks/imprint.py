@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from ..models import Net, built
 from ..runtime import PrivflError
 from ..wire import Upload
 from .base import Attack, Reconstruction
@@ -35,7 +36,7 @@ def normal_edges(mean: float, std: float, bins: int) -> Tensor:
     return torch.cat([torch.tensor([mean - 10 * std]), cut])
 
 
-class Imprint(nn.Module):
+class Imprint(Net):
     """A model with the imprint block in front; it has the same inputs and outputs as the model.
 
     It shares the model's modules (a change of type or weights in one is one in the other).
@@ -46,7 +47,8 @@ class Imprint(nn.Module):
     """
 
     def __init__(self, model: nn.Module, edges: Tensor, gain: float = 1.0):
-        super().__init__()
+        nn.Module.__init__(self)
+        built(model, "Imprint")
         if edges.dim() != 1 or len(edges) < 2 or not (edges.diff() > 0).all():
             raise PrivflError("imprint edges must be at least two rising numbers")
         self.shape, self.name = tuple(model.shape), f"imprint+{model.name}"
@@ -59,10 +61,6 @@ class Imprint(nn.Module):
             self.second.bias.zero_()
         self.features = nn.Sequential(model.features)
         self.head = model.head
-
-    @property
-    def num_classes(self) -> int:
-        return self.head.out_features
 
     def representation(self, x: Tensor) -> Tensor:
         bins = self.first(x.flatten(1)).relu()

@@ -35,12 +35,13 @@ def infer_labels(upload: Upload, probes: int = 64, seed: int = 0) -> Tensor:
     with torch.no_grad():
         noise = torch.rand(probes, *model.shape, generator=generator(seed))
         r = model.representation(noise.to(next(model.parameters())))
-        p = model.head(r).softmax(1).mean(0)  # (classes,)
+        p = model.last(r).softmax(1).mean(0)  # (classes,)
     if upload.batch == 1:
-        g = _head(upload, "weight") @ r.mean(0).to(upload.tensors["head.weight"])  # (U, classes)
-        g = g + _head(upload, "bias") if "head.bias" in upload.tensors else g
+        weight = _head(upload, "weight")
+        g = weight @ r.mean(0).to(weight)  # (U, classes)
+        g = g + _head(upload, "bias") if f"{model.head_name}.bias" in upload.tensors else g
         return (g.argmin(1) if (r >= 0).all() else g.abs().argmax(1))[:, None]
-    if "head.bias" in upload.tensors:
+    if f"{model.head_name}.bias" in upload.tensors:
         g = _head(upload, "bias")
     else:  # Σ_j of row c is the mean of (p_c − [c = y])·Σ_j r_j; divide by the usual Σ_j r_j
         g = _head(upload, "weight").sum(2) / r.sum(1).mean()
@@ -58,7 +59,7 @@ def _apportion(share: Tensor, total: int) -> Tensor:
 
 
 def _head(upload: Upload, part: str) -> Tensor:
-    name = f"head.{part}"
+    name = f"{upload.model.head_name}.{part}"
     if name not in upload.tensors:
         raise PrivflError(
             f"labels cannot be read: the tensor {name!r} is not in the upload; "

@@ -19,7 +19,7 @@ CHUNK = 112  # columns of the Jacobian in memory at once
 
 def read_label(upload: Upload) -> Tensor:
     """Labels (U,): of one image's last bias gradient only the label's entry is below 0."""
-    return upload.tensors["head.bias"].argmin(1)
+    return upload.tensors[f"{upload.model.head_name}.bias"].argmin(1)
 
 
 def gradient_of_pixels(upload: Upload, label: Tensor, dtype: torch.dtype) -> Callable:

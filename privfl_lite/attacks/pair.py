@@ -23,6 +23,7 @@ from torch.nn import Module
 from torch.nn.functional import conv2d, one_hot
 
 from ..gradients import Tensors
+from ..models import built
 from ..runtime import PrivflError
 from ..wire import Upload
 from .base import Attack, Reconstruction
@@ -49,6 +50,7 @@ class Pair(Attack):
 
     def run(self, upload: Upload, seed: int = 0) -> Reconstruction:
         self.check(upload)
+        built(upload.model, "Pair")
         net = copy.deepcopy(upload.model).double().requires_grad_(False)
         if [type(layer) for layer in net.features] != LENET or net.head.bias is None:
             raise PrivflError(

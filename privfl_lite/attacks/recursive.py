@@ -6,12 +6,14 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from ..gradients import Tensors
+from ..models import Net
 from ..runtime import PrivflError
 from ..wire import Upload
 from .base import Attack, Reconstruction
@@ -38,10 +40,11 @@ class Step(NamedTuple):
 class Recursive(Attack):
     """Rebuild the one image behind each upload, layer by layer from the back, without a search.
 
-    Knows Linear, Conv2d, Flatten and the activations above. It enters at the last layer, or at any
-    fully connected layer with a bias: ``entry="features.7.encode"`` bypasses the layers after it
-    (PRECODE). Singular values under ``tol`` of the largest count as 0: these directions hold
-    rounding noise. ``details["steps"][u]`` tells how it went, last layer first.
+    Knows Linear, Conv2d, Flatten and the activations above, in a plain chain. It enters at the last
+    layer ("head", whatever its name), or at any fully connected layer with a bias:
+    ``entry="features.7.encode"`` bypasses the layers after it (PRECODE). Singular values under
+    ``tol`` of the largest count as 0: these directions hold rounding noise. ``details["steps"][u]``
+    tells how it went, last layer first.
     """
 
     tol: float = 1e-4
@@ -57,17 +60,18 @@ class Recursive(Attack):
                 raise PrivflError(f"the recursion needs {name!r}, which is not in the upload")
         best = [self._best(upload[u], net) for u in range(len(upload))]
         cost, images, labels, steps = map(list, zip(*best, strict=True))
-        images = torch.cat(images).to(upload.tensors["head.weight"])
+        images = torch.cat(images).to(upload.model.last.weight)
         found = images, torch.cat(labels), torch.cat(cost)
         return Reconstruction(*found, details={"steps": steps})
 
-    def _best(self, upload: Upload, net: nn.Module) -> tuple[Tensor, Tensor, Tensor, list[Step]]:
+    def _best(self, upload: Upload, net: Net) -> tuple[Tensor, Tensor, Tensor, list[Step]]:
         """Cost, image and label (1, …) for one upload: of the ways in OFF, the cheapest."""
         imitate, g = upload.imitator(), {n: t[0].double() for n, t in upload.gradients().items()}
         best, size = None, sum(t.square().sum() for t in upload.tensors.values())
-        for off in OFF if any(isinstance(m, nn.ReLU) for m in net.features) else OFF[:1]:
+        relu = any(isinstance(layer, nn.ReLU) for _, layer in net.chain())
+        for off in OFF if relu else OFF[:1]:
             image, label, steps = self._one(g, net, off)
-            again = imitate(image[None].to(upload.tensors["head.weight"]), label.view(1, 1))
+            again = imitate(image[None].to(upload.model.last.weight), label.view(1, 1))
             cost = sum((again[n] - t).square().sum() for n, t in upload.tensors.items())
             if best is None or cost < best[0]:
                 best = cost.nan_to_num(torch.inf)[None], image, label[None], steps
@@ -75,19 +79,19 @@ class Recursive(Attack):
                 break
         return best
 
-    def _one(self, g: Tensors, net: nn.Module, off: float) -> tuple[Tensor, Tensor, list[Step]]:
+    def _one(self, g: Tensors, net: Net, off: float) -> tuple[Tensor, Tensor, list[Step]]:
         """Image and label behind one gradient. On the way back a is the value at the current point,
         back = ∂ℓ/∂a, and trust, the slope of the activation just passed, weighs equations."""
-        door, layers = net.get_submodule(self.entry), list(net.features)
-        if self.entry != "head":
-            layers = layers[: int(self.entry.split(".")[1])]
-        a, delta = head_input(g[f"{self.entry}.weight"], g.get(f"{self.entry}.bias"), door)
+        entry = net.head_name if self.entry == "head" else self.entry
+        door, behind = net.get_submodule(entry), lambda n: f"{entry}.".startswith(f"{n}.")
+        layers = list(takewhile(lambda part: not behind(part[0]), net.chain()))
+        a, delta = head_input(g[f"{entry}.weight"], g.get(f"{entry}.bias"), door)
         back, trust, steps, quiet = door.weight.T @ delta, torch.ones_like(a), [], 1e-12
         inputs = [a.new_zeros(1, *net.shape)]
-        for layer in layers[:-1]:
+        for _, layer in layers[:-1]:
             inputs.append(layer(inputs[-1]))
-        for i in reversed(range(len(layers))):
-            layer, shape, name = net.features[i], inputs[i].shape[1:], f"features.{i}"
+        for (name, layer), given in zip(reversed(layers), reversed(inputs), strict=False):
+            shape = given.shape[1:]
             if isinstance(layer, (nn.Flatten, nn.Identity)):
                 a, back, trust = (t.reshape(shape) for t in (a, back, trust))
             elif type(layer) in ACTIVATIONS:
@@ -104,8 +108,8 @@ class Recursive(Attack):
                 back, trust, quiet = back[0], torch.ones_like(a), off  # from here on with noise
             else:
                 raise PrivflError(f"the recursion knows no way back through {layer}")
-        if self.entry != "head":
-            delta = g.get("head.bias", g["head.weight"].sum(1))
+        if entry != net.head_name:
+            delta = g.get(f"{net.head_name}.bias", g[f"{net.head_name}.weight"].sum(1))
         return a.reshape(1, *net.shape), delta.argmin(), steps
 
 

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from ..gradients import Tensors
 from ..keylock import Locked, locks
+from ..models import built
 from ..runtime import PrivflError, progress
 from ..wire import Upload
 from .base import Attack, Reconstruction
@@ -65,6 +66,7 @@ class Unlock(Attack):
     def run(self, upload: Upload, seed: int = 0) -> Reconstruction:
         """The image behind each upload; the cost is the ratio of its two gaps, 0 for exact data."""
         self.check(upload)
+        built(upload.model, "Unlock")
         net = copy.deepcopy(upload.model).double().requires_grad_(False).eval()
         for name, m in net.named_modules():
             weight = f"{name}.weight"

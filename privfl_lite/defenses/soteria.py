@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.func import functional_call, jacrev, vmap
 
 from ..gradients import Tensors, stateless
+from ..models import Net
 from ..runtime import PrivflError, choose
 from .base import Context, Defense
 from .prune import largest
@@ -42,7 +43,10 @@ class Soteria(Defense):
 
     def gradient(self, g: Tensors, ctx: Context) -> Tensors:
         keep = largest(self.scores(ctx), self.rate)  # (K, R)
-        return {n: t * keep[:, None] if n == "head.weight" else t for n, t in g.items()}
+        return {
+            n: t * keep[:, None] if n == f"{ctx.model.head_name}.weight" else t
+            for n, t in g.items()
+        }
 
     def scores(self, ctx: Context) -> Tensor:
         """One number a feature, summed over the batch; pruning takes the smallest, (K, R)."""
@@ -53,21 +57,31 @@ class Soteria(Defense):
         return tells.amax(1, keepdim=True) - tells
 
 
+class Trunk(nn.Module):
+    """A network up to what enters its last layer, (B, C, H, W) -> (B, R)."""
+
+    def __init__(self, net: Net):
+        super().__init__()
+        self.net = net
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.net.representation(x)
+
+
 def representation_slopes(ctx: Context) -> tuple[Tensor, Tensor]:
     """‖∂r_i/∂x‖₂ and r_i for every feature i at once, (K, B, R) each.
 
     One reverse pass carries ``CHUNK`` rows of the Jacobian; a pass for each row is what makes the
     released code slow. Model Entanglement's score needs the same two numbers.
     """
-    net = stateless(ctx.model, "eval")
+    net = Trunk(stateless(ctx.model, "eval"))
 
     def representation(theta: Tensors, x: Tensor) -> Tensor:
-        inner = {n[9:]: t for n, t in theta.items() if n.startswith("features.")}
-        return functional_call(net.features, inner, (x[None],))[0]
+        return functional_call(net, {f"net.{n}": t for n, t in theta.items()}, (x[None],))[0]
 
     jacobian = vmap(jacrev(representation, 1, chunk_size=CHUNK), (None, 0), randomness="different")
     value = vmap(representation, (None, 0), randomness="different")
-    at_once = max(1, ELEMENTS // (ctx.model.head.in_features * ctx.x[0, 0].numel()))
+    at_once = max(1, ELEMENTS // (ctx.model.last.in_features * ctx.x[0, 0].numel()))
     slopes, values = [], []
     for k, images in enumerate(ctx.x):
         theta = {n: t[k] for n, t in ctx.theta.items()}
