@@ -8,8 +8,7 @@ import pytest
 import torch
 
 from privfl_lite import load, models
-from privfl_lite.wire import Plan
-from privfl_lite.defenses import DCS2, Soteria
+from privfl_lite.defenses import DCS2, Defense, Memory, Soteria
 from privfl_lite.defenses.base import Context
 from privfl_lite.federated import FedAvg
 from privfl_lite.gradients import gradient_function, weights
@@ -17,6 +16,7 @@ from privfl_lite.runtime import generator
 from privfl_lite.stored import SHIPPED
 from privfl_lite.studies import STUDIES, dcs2_photos, dcs2_training
 from privfl_lite.studies import dcs2_attack as study
+from privfl_lite.wire import Plan
 
 
 def test_class_means():
@@ -56,7 +56,7 @@ def three():
 
 def test_only_the_named_client_is_defended_and_as_by_the_defense_itself(three):
     g, context = three
-    mine = dcs2_training.Only(DCS2(steps=3), [5]).gradient(g, context())
+    mine = dcs2_training.ForClients(DCS2(steps=3), (5,)).gradient(g, context())
     want = DCS2(steps=3, clients=5).gradient(g, context())
     for n in g:
         torch.testing.assert_close(mine[n], want[n], rtol=1e-4, atol=1e-6)
@@ -66,20 +66,27 @@ def test_only_the_named_client_is_defended_and_as_by_the_defense_itself(three):
 def test_soteria_keeps_its_mask_for_a_round(three):
     g, context = three
 
+    memory = Memory()
+
     def alone(round: int, rows: slice) -> Context:
-        ctx = context(round)
+        ctx = replace(context(round), memory=memory)
         theta = {n: t[1:2] for n, t in ctx.theta.items()}
         own = replace(ctx, theta=theta, x=ctx.x[1:2, rows], y=ctx.y[1:2, rows])
         return replace(own, rngs=ctx.rngs[1:2], who=[5])
 
     one = {n: torch.ones_like(t[1:2]) for n, t in g.items()}
-    here, whole = dcs2_training.RoundSoteria(0.5, 2), Soteria(0.5)
+    here, whole = dcs2_training.RoundSoteria(0.5, images=2), Soteria(0.5)
     first = here.gradient(one, alone(1, slice(0, 4)))["head.weight"]
     assert torch.equal(first, whole.gradient(one, alone(1, slice(0, 2)))["head.weight"])
     assert torch.equal(first, here.gradient(one, alone(1, slice(2, 4)))["head.weight"])
     later = here.gradient(one, alone(2, slice(2, 4)))["head.weight"]
     assert torch.equal(later, whole.gradient(one, alone(2, slice(2, 4)))["head.weight"])
     assert not torch.equal(first, later)
+    settings = STUDIES["dcs2-training"].settings("cpu")
+    asked = {"data": "mnist", "defense": "Soteria", "how": "real"}
+    assert dcs2_training.defense_of(settings, asked, None) == dcs2_training.RoundSoteria(
+        0.2, images=4
+    )
 
 
 def test_a_frozen_client_only_shortens_the_mean_of_the_others():
@@ -87,13 +94,16 @@ def test_a_frozen_client_only_shortens_the_mean_of_the_others():
     clients = load("mnist").clients(3, "iid", 8)
     plan = Plan(eta=0.1, batch_size=4, momentum=0.9)
 
+    def frozen_for(*clients: int) -> Defense:
+        return dcs2_training.ForClients(dcs2_training.Scaled(0.0), clients)
+
     def moved(guard) -> torch.Tensor:
         run = FedAvg(net, clients, 1, plan, defense=guard, show=False)
         (report,) = run
         return run.model.head.weight.detach() - net.head.weight.detach(), report.norms
 
-    frozen, norms = moved(dcs2_training.Only(dcs2_training.Times(0.0), [1]))
-    each = [moved(dcs2_training.Only(dcs2_training.Times(0.0), [1, c]))[0] for c in (0, 2)]
+    frozen, norms = moved(frozen_for(1))
+    each = [moved(frozen_for(1, c))[0] for c in (0, 2)]
     torch.testing.assert_close(frozen, sum(each))
     assert norms[1] == 0 < min(norms[0], norms[2])
 

@@ -67,7 +67,8 @@ def test_scores_in_all_units(small):
 
 def test_trained_clients_use_their_own_keys_and_locks(small):
     groups, accuracy = fedkl_targets.trained(small, knows=("key", "coefficients"))
-    (key, c), again = (groups[0].upload.knows[n] for n in ("key", "coefficients")), groups[1]
+    facts, again = groups[0].upload.knows, groups[1]
+    key, c = facts.key, facts.coefficients
     assert [len(t.x) for t in groups] == [3, 3] and 0.1 < accuracy < 0.95
     assert torch.equal(key, again.upload.knows.key) and not torch.equal(key[0], key[1])
     run = fedkl_targets.training(1, small["seed"], "lock", ())
@@ -202,7 +203,7 @@ def test_the_control_is_granted_and_others_are_not(small, monkeypatch):
 
     class Spy(study.Unlock):
         def run(self, upload, seed=0):
-            asked.append((self.granted, sorted(upload.knows)))
+            asked.append((self.granted, list(upload.knows.names)))
             return super().run(upload, seed)
 
     monkeypatch.setattr(study, "Unlock", Spy)

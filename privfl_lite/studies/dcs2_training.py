@@ -172,7 +172,7 @@ def defense_of(settings: dict, cell: dict, pool: tuple[Tensor, Tensor]) -> Defen
         steps = settings["craft_all"] if every else settings["craft"][cell["data"]]
         return DCS2(steps=steps, lr=settings["craft_lr"], start="sample", pool=pool, scale=how)
     if name == "Soteria":
-        return RoundSoteria(rates[name], settings["mask_images"])
+        return RoundSoteria(rates[name], images=settings["mask_images"])
     return {"DP-Gaussian": DPGaussian, "Prune": Prune}[name](rates[name])
 
 
