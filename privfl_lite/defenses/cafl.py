@@ -143,17 +143,24 @@ class CAFL(Defense):
 def omp(phi: Tensor, y: Tensor) -> Tensor:
     """Sparse x with Φx ≈ y by orthogonal matching pursuit: y (…, m) -> x (…, n).
 
-    m/4 times: add the column best aligned with what is left, and fit all chosen ones to y.
+    m/4 times: add the column best aligned with what is left, and fit all chosen ones to y. The fit
+    is by Gram and Schmidt, twice for the rounding: what is left loses its part along the new
+    direction. (LAPACK's least squares would give other last bits, and choices, at every call.)
     """
     m, n = phi.shape
     target = y.reshape(-1, m)  # (N, m)
     unit = phi / phi.norm(dim=0)
     chosen = torch.empty(len(target), 0, dtype=torch.long, device=y.device)
+    basis = target.new_zeros(len(target), m, 0)  # orthonormal, of the columns chosen so far
     rest = target
     for _ in range(max(1, m // 4)):
         align = (rest @ unit).abs().scatter(1, chosen, -1.0)  # (N, n), none twice
         chosen = torch.cat([chosen, align.argmax(1, keepdim=True)], 1)
-        columns = phi.T[chosen].transpose(1, 2)  # (N, m, picked)
-        fit = torch.linalg.lstsq(columns, target[..., None]).solution
-        rest = target - (columns @ fit)[..., 0]
+        new = phi.T[chosen[:, -1], :, None]  # (N, m, 1)
+        for _ in range(2):
+            new = new - basis @ (basis.mT @ new)
+        basis = torch.cat([basis, new / new.norm(dim=1, keepdim=True)], 2)
+        rest = rest - (basis[..., -1] * rest).sum(1, keepdim=True) * basis[..., -1]
+    corner = basis.mT @ phi.T[chosen].mT  # (N, picked, picked), upper triangular
+    fit = torch.linalg.solve_triangular(corner, basis.mT @ target[..., None], upper=True)
     return target.new_zeros(len(target), n).scatter(1, chosen, fit[..., 0]).view(*y.shape[:-1], n)

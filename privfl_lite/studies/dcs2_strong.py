@@ -63,7 +63,6 @@ def imprint(settings: dict, cell: dict) -> dict:
     net = Imprint(models.build(how["net"], source), laplace_edges(how["bins"]), how["gain"])
     with torch.no_grad():  # as released
         net.second.weight.fill_(1 / how["gain"])
-        net.num_parameters = sum(p.numel() for p in net.parameters())
     x, y = source.sample(how["images"], split="test", seed=settings["seed"])
     units = (x - mean) / std
     pool = ((pixels - mean) / std, source.y_train)
