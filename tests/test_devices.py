@@ -24,10 +24,11 @@ from privfl_lite.attacks import decoder, membership, obscured, precode
 from privfl_lite.attacks.imprint import normal_edges, quantile_edges
 from privfl_lite.attacks.joint import joint, tried
 from privfl_lite.client import update_context
-from privfl_lite.defenses import ats_search
+from privfl_lite.defenses import ats_search, mixing
 from privfl_lite.defenses.loda import LODA, obscured_set
 from privfl_lite.extractor import Extractor, load_extractor
 from privfl_lite.studies import STUDIES
+from privfl_lite.wire import Facts
 
 X, Y = make_clients([4], seed=1)[0]
 COLOR, COLOR_Y = make_clients([4], (3, 32, 32), seed=2)[0]
@@ -223,6 +224,21 @@ def two_images() -> Upload:
     return share(model, X[:1], Y[:1], defenses.DCS2(steps=2))
 
 
+def blended() -> Upload:
+    """Gradients of four blends, with the matrix granted."""
+    made = mixing.mix(X, Y, runtime.generator(0), k=2)
+    upload = share(net("mlp"), made.images, made.labels, each=1)
+    return dataclasses.replace(upload, knows=Facts(matrix=home(made.matrix)[0]))
+
+
+def encoded() -> Upload:
+    """Gradients of LODA's encodings, with the extractor granted."""
+    extractor = models.build("resnet18", (3, 32, 32), 10, width=2)
+    loda = LODA(extractor, c=1.0, steps=2, start="noise")
+    mlp = models.build("mlp", (3, 32, 32), 10)
+    return share(mlp, COLOR, COLOR_Y, loda, ("extractor",), each=1)
+
+
 LOCK = ("labels", "key", "lock", "coefficients")
 ATTACKS = {
     "closed_form": lambda: quick("closed_form").run(sent(model="mlp")),
@@ -249,6 +265,28 @@ ATTACKS = {
     ),
     "ggl": lambda: quick("ggl", steps=2, restarts=2, tv=1e-4, show=False).run(digits()),
     "ggl, cma": lambda: quick("ggl", optimizer="cma", steps=28, show=False).run(digits()),
+    "imprint": lambda: quick("imprint").run(
+        share(attacks.Imprint(net(), home(torch.linspace(0.4, 0.6, 8))[0]), X, Y)
+    ),
+    "denoise": lambda: quick("denoise", steps=3, show=False).run(
+        sent(defenses.DPGaussian(0.1), knows=("noise",))
+    ),
+    "denoise_unknown": lambda: quick("denoise_unknown", steps=3, show=False).run(
+        sent(defenses.DPGaussian(0.1))
+    ),
+    "unprune": lambda: quick("unprune", steps=3, show=False).run(sent(defenses.Prune(0.5))),
+    "unmask": lambda: quick("unmask", steps=3, show=False).run(sent(defenses.Soteria())),
+    "before_draw": lambda: quick("before_draw").run(sent(defenses.PRECODE(8))),
+    "unmix": lambda: quick("unmix").run(blended()),
+    "unflip": lambda: quick("unflip").run(blended()),
+    "measured": lambda: quick("measured", steps=3, show=False).run(
+        sent(defenses.CAFL(), knows=("measurement",))
+    ),
+    "unguard": lambda: attacks.Unguard(attacks.IDLG(steps=2, nonzero=True, show=False)).run(
+        sent(defended("entangle"))
+    ),
+    "unguard_rows": lambda: quick("unguard_rows").run(sent(defended("entangle:side=rows"))),
+    "unobscure": lambda: quick("unobscure", steps=2, show=False).run(encoded()),
 }
 
 
@@ -271,10 +309,6 @@ OTHERS = {
     "labels, no bias": lambda: attacks.infer_labels(share(net("cloak"), X, Y)),
     "newton": lambda: attacks.gauss_newton(sent(defenses.Prune(0.3))[0], steps=2).images,
     "joint": lambda: joint(two_images(), tried(home(Y[:1])[0], 10, 0.7), 2, 0, {"tv": 1e-4})[:2],
-    "guard": lambda: attacks.Unguard(attacks.IDLG(steps=2, nonzero=True, show=False)).run(
-        sent(defended("entangle"))
-    ),
-    "guard, rows": lambda: attacks.UnguardRows().run(sent(defended("entangle:side=rows"))),
     "read_key": lambda: attacks.read_key(
         sent(defenses.FedKL(seed=0, key_length=8, share_lock=True), mode="train")
     ),
@@ -438,7 +472,8 @@ HERE = {  # file or file:function -> why these tensors belong on the CPU
     "data.py": "data sets are on the CPU; share and FedAvg move images",
     "downloads.py": "files are read to the CPU",
     "models.py:_flat_size": "networks are built on the CPU; share and FedAvg move them",
-    "client.py:once": "rows of a shuffle, drawn on the CPU",
+    "contract.py:_images": "as data.py",
+    "wire.py:once": "rows of a shuffle, drawn on the CPU",
     "metrics.py:success_rate": "scores may be Python numbers",
     "attacks/unlock.py:run": "one zero in the place of a tensor that was not sent",
     "attacks/imprint.py:normal_edges": "numbers of the attacker's, for a network not yet sent",
@@ -447,6 +482,7 @@ HERE = {  # file or file:function -> why these tensors belong on the CPU
     "defenses/mixing.py:flip": "the system's random bits, moved where they are used",
     "defenses/mixing.py:draw": "as in mix",
     "defenses/mixing.py:coefficients": "as in mix",
+    "studies/dcs2_training.py:gradient": "the number of a round",
     "studies/dcs2_training.py:train": "statistics of Python numbers",
     "studies/failure_gallery.py:_run": "statistics of Python numbers",
     "studies/generator.py:train": "a small network, trained on the CPU with its generator",

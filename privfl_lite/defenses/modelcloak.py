@@ -67,8 +67,8 @@ class ModelCloak(Defense):
     def average(self, mean: Tensors, share: float, rng: torch.Generator, memory: Memory) -> Tensors:
         if self.where == "client":
             return mean
-        longest = torch.tensor([memory.run.pop("longest", 0.0)])
-        std = share * self._std(longest).item()  # ς/K where weights are equal
+        longest = memory.run.pop("longest", 0.0)
+        std = share * self._std(torch.tensor([longest])).item()  # ς/K where weights are equal
 
         def draw(t: Tensor) -> Tensor:
             return _system_normal(t) if self.crypto else torch.randn(t.shape, generator=rng).to(t)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from ...runtime import seeded
 from ...wire import Upload
 from ..base import Reconstruction
 from ..recursive import Recursive
@@ -20,4 +21,5 @@ class BeforeDraw(Recursive):
 
     def run(self, upload: Upload, seed: int = 0) -> Reconstruction:
         encoder = f"features.{len(upload.model.features) - 1}.encode"
-        return Recursive(**vars(replace(self, entry=encoder))).run(upload, seed)
+        with seeded(seed):  # the network draws when the cost is computed
+            return Recursive(**vars(replace(self, entry=encoder))).run(upload, seed)
