@@ -47,6 +47,18 @@ def _positive(text: str) -> int:
     return int(text)
 
 
+def _numbers(text: str) -> list[int]:
+    """The type of ``3,32,32``."""
+    parts = text.split(",")
+    if not all(part.strip().isdigit() for part in parts):
+        raise argparse.ArgumentTypeError(f"{text!r} is not whole numbers joined by commas")
+    return [int(part) for part in parts]
+
+
+def _dataset(text: str) -> str:
+    return text if text.startswith("folder:") else _one_of("data set", names.DATASETS)(text)
+
+
 def _one_of(kind: str, options: Iterable[str]) -> Callable[[str], str]:
     """The type of an argument that is one of these names."""
 
@@ -100,7 +112,8 @@ def parser() -> argparse.ArgumentParser:
 
     threads = ("--threads", _positive, 1, "of PyTorch")
     common = [
-        ("--dataset", _one_of("data set", names.DATASETS), "mnist", listed(names.DATASETS)),
+        ("--dataset", _dataset, "mnist", f"{listed(names.DATASETS)}; or folder:PATH, your own"),
+        ("--size", _positive, None, "side to which images are resized"),
         ("--seed", int, 0, "of everything that is random"),
         threads,
     ]
@@ -127,6 +140,12 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("attack", type=kind, metavar="ATTACK", help=text)
     p.add_argument("--knows", nargs="*", default=[], help="facts granted to the attacker")
     p.add_argument("--png", metavar="FILE", help="draw truth, upload and reconstruction")
+    text = "attack gradients from a .pt or .safetensors file: by name, or a list (truth unknown)"
+    p.add_argument("--upload", metavar="FILE", help=text)
+    text = "with --upload: the weights of --model at which they were taken, a state dict"
+    p.add_argument("--model-file", metavar="FILE", help=text)
+    p.add_argument("--shape", type=_numbers, metavar="C,H,W", help="with --upload: of an image")
+    p.add_argument("--labels", type=_numbers, metavar="Y,…", help="with --upload: known labels")
     p = command(
         commands.compare,
         *target,

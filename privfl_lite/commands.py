@@ -27,13 +27,18 @@ from .studies import STUDIES
 if TYPE_CHECKING:
     from .attacks import Attack
     from .data import Dataset
+    from .wire import Upload
 
 
 def attack(args: argparse.Namespace) -> dict:
     """Attack the uploads of clients who hold --images images, and score what comes out."""
+    if args.upload:
+        return _attack_file(args)
+    if args.model_file or args.shape or args.labels:
+        raise PrivflError("--model-file, --shape and --labels belong to --upload FILE")
     if args.png:  # first, because it may be missing
         from .teach.figures import leak_picture, style
-    images = pf.data.load(args.dataset)
+    images = pf.data.load(args.dataset, args.size)
     tool = _tool(args, args.attack, args.defense)
     result, picture = _attack_once(args, tool, _sent(args, args.defense, images, tool))
     if args.png:
@@ -50,6 +55,54 @@ def attack(args: argparse.Namespace) -> dict:
     print(f"  labels  {right} of {len(rows)} right")
     print(f"  time    {result['seconds']:.1f} s")
     return {**_settings(args, images), **result}
+
+
+def _attack_file(args: argparse.Namespace) -> dict:
+    """Attack an upload out of a file. The truth is not here, so there is nothing to score."""
+    if args.png:
+        from .teach.figures import show_images, style
+    tool, upload = _tool(args, args.attack, args.defense), _from_file(args)
+    began = time.perf_counter()
+    found = tool.run(upload, seed=args.seed)
+    seconds = round(time.perf_counter() - began, 2)
+    if args.png:
+        style()
+        titles = [f"label {y}" for y in found.labels.tolist()]
+        figure = show_images({"what the\nattacker\nrebuilds": found.images}, titles)
+        figure.savefig(args.png, bbox_inches="tight")
+    labels, cost = found.labels.tolist(), found.cost.tolist()
+    print(f"{args.attack} on {args.upload}: {upload}")
+    print(f"  labels  {', '.join(map(str, labels))}")
+    print(f"  cost    {', '.join(f'{c:.3g}' for c in cost)}: the attacker's own, 0 is best")
+    print(f"  time    {seconds:.1f} s")
+    print("  no scores: the true images are not known here")
+    told = {"labels_found": labels, "cost": cost, "letter": _letter(tool, upload)}
+    spent = {"evaluations": found.evaluations, "failed_starts": found.failed, "seconds": seconds}
+    return {**_settings(args), **told, **spent}
+
+
+def _from_file(args: argparse.Namespace) -> Upload:
+    """The upload in --upload, for --model with the weights in --model-file."""
+    from .gradients import fill
+    from .stored import read_tensors
+
+    if not args.model_file or not args.shape:
+        raise PrivflError("--upload needs --model-file FILE (its weights) and --shape C,H,W")
+    if args.knows:
+        raise PrivflError("--knows is for clients that are simulated; with --upload give --labels")
+    state = read_tensors(args.model_file)
+    last = state.get("head.weight") if isinstance(state, dict) else state[-1]
+    if last is None or not last.dim():
+        raise PrivflError(f"{args.model_file} has no 'head.weight', as --model {args.model} needs")
+    model = pf.models.build(args.model, args.shape, len(last), seed=args.seed)
+    fill(model, state)
+    sent = read_tensors(args.upload)
+    return pf.Upload.from_gradients(model, sent, args.labels, args.batch)
+
+
+def _letter(tool: Attack, upload: Upload) -> str:
+    """The threat model: what the attack needs at least, and what the upload grants besides."""
+    return max(tool.letter, upload.letter[0]) + upload.letter[1:]
 
 
 def _first(defense: str) -> str:
@@ -89,13 +142,13 @@ def _attack_once(args: argparse.Namespace, tool: Attack, sent: tuple) -> tuple:
     seconds = round(time.perf_counter() - began, 2)
     shown, scores = judge(found, x, y, args.batch)
     spent = {"evaluations": found.evaluations, "failed_starts": found.failed, "seconds": seconds}
-    about = {"letter": max(tool.letter, upload.letter[0]) + upload.letter[1:]}
+    about = {"letter": _letter(tool, upload)}
     return {**scores, **spent, **about}, (x[:: args.batch], upload, shown[:: args.batch])
 
 
 def compare(args: argparse.Namespace) -> dict:
     """Defenses, at their default settings, against attacks: a matrix of median PSNR in dB."""
-    images = pf.data.load(args.dataset)
+    images = pf.data.load(args.dataset, args.size)
     defenses, attacks = args.defenses.split(","), args.attacks.split(",")
     for kind, names, table in (
         ("defense", defenses, pf.defenses.DEFENSES),
@@ -151,7 +204,7 @@ def _write_csv(path: str, rows: list[dict]) -> None:
 
 def train(args: argparse.Namespace) -> dict:
     """Train by federated averaging, and print the accuracy on held-out images after each round."""
-    images = pf.data.load(args.dataset)
+    images = pf.data.load(args.dataset, args.size)
     clients = images.clients(args.clients, args.split, alpha=args.alpha, seed=args.seed)
     run = pf.FedAvg(
         pf.models.build(args.model, images, seed=args.seed),
@@ -288,6 +341,7 @@ def _plain(args: argparse.Namespace) -> dict:
     return {k: v for k, v in vars(args).items() if k not in hidden}
 
 
-def _settings(args: argparse.Namespace, images: Dataset) -> dict:
+def _settings(args: argparse.Namespace, images: Dataset | None = None) -> dict:
     versions = {"privfl_lite": pf.__version__, "torch": version("torch")}
-    return {"settings": {**_plain(args), "source": images.source, "versions": versions}}
+    source = images.source if images else "files of the user's"
+    return {"settings": {**_plain(args), "source": source, "versions": versions}}

@@ -5,6 +5,7 @@ from the cache, else from their home page by way of torchvision (LFW: scikit-lea
 registry copy (see ``assets``), else an error names the nearest set that is at hand.
 ``load("mnist")`` is always the 5,000 embedded digits, whatever the cache holds, so that a result
 does not depend on it; the 60,000 + 10,000 of the full set are ``load("mnist-full")``.
+``load("folder:PATH")`` reads pictures of your own.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from pathlib import Path
 import numpy as np
 import torch
 import torch.nn.functional as F
-from PIL import Image
+from PIL import Image, ImageOps
 from safetensors import safe_open
 from torch import Tensor
 
@@ -84,10 +85,19 @@ def load(name: str, size: int | None = None) -> Dataset:
     """Load a data set; ``size`` resizes its images to size x size (``photos``: cuts such tiles).
 
     Repeated loads in one process are free, and share their tensors: do not write into them.
+    ``folder:PATH`` is a folder of your own pictures, png or jpg: a folder in it for each class, or
+    all in one. They are read anew each time; ``size`` takes the largest square in their middle.
     """
-    choose("data set", name, NAMES)
+    folder = name.removeprefix(FOLDER) if name.startswith(FOLDER) else None
+    if folder is None:
+        choose("data set", name, (*NAMES, f"{FOLDER}PATH"))
     if size is not None and not 4 <= size <= 512:
         raise PrivflError(f"size is {size}, but images can have 4 to 512 pixels a side")
+    if folder is not None:
+        found = _folder(Path(folder).expanduser(), size)
+        for seen in _watching.get():
+            seen["folder"] = found.source
+        return found
     found = _load(name, size)
     for seen in _watching.get():
         seen[name] = _load(name, None).source
@@ -224,7 +234,8 @@ def _split(
     held = torch.zeros(len(y), dtype=torch.bool)
     for label in y.unique():
         of_label = order[y[order] == label]
-        held[of_label[: max(1, round(test * len(of_label)))]] = True
+        if len(of_label) > 1:  # of one picture a class, none is held out
+            held[of_label[: max(1, round(test * len(of_label)))]] = True
     again = torch.randperm(len(y), generator=generator(1))  # or train would start with rare labels
     train, rest = again[~held[again]], again[held[again]]
     return Dataset(name, x[train], y[train], x[rest], y[rest], tuple(classes), source)
@@ -272,6 +283,64 @@ def _photos(size: int) -> Dataset:
     return _split("photos", torch.cat(tiles), torch.tensor(labels), PHOTOS, source)
 
 
+def _folder(path: Path, size: int | None) -> Dataset:
+    """The user's own pictures; gray if all of them are. The source does not tell where they are."""
+    if not path.is_dir():
+        raise PrivflError(f"there is no folder {str(path)!r} to read pictures from")
+    classes = sorted(d.name for d in path.iterdir() if d.is_dir() and _pictures(d))
+    files = [(f, label) for label, name in enumerate(classes) for f in _pictures(path / name)]
+    loose = _pictures(path)
+    if bool(files) == bool(loose):
+        what = "pictures beside folders of pictures" if files else "no pictures"
+        raise PrivflError(
+            f"the folder {path.name!r} holds {what}; give a folder for each class, or put all "
+            f"pictures in one: {', '.join(PICTURES)}"
+        )
+    files = files or [(f, 0) for f in loose]
+    opened = [_picture(f) for f, _ in files]
+    mode = "L" if all(p.mode in ("1", "L") for p in opened) else "RGB"
+    sizes = {p.size for p in opened}
+    if size is None and len(sizes) > 1:
+        (a, b), (c, d) = sorted(sizes)[:2]
+        raise PrivflError(
+            f"the pictures have different sizes, as {a} x {b} and {c} x {d}: give size="
+        )
+    x = torch.stack([_pixels(p.convert(mode), size) for p in opened])
+    source = f"{len(files):,} pictures in {len(classes) or 1} classes, from a folder of your own"
+    y = torch.tensor([label for _, label in files])
+    return _split("folder", x, y, classes or ("picture",), source)
+
+
+def _pictures(folder: Path) -> list[Path]:
+    return sorted(f for f in folder.iterdir() if f.suffix.lower() in PICTURES and f.is_file())
+
+
+def _picture(file: Path) -> Image.Image:
+    """A picture as it is meant to stand (a camera may note that it lies on its side)."""
+    try:
+        with Image.open(file) as picture:
+            upright = ImageOps.exif_transpose(picture)
+            upright.load()
+    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError):
+        raise PrivflError(f"{file.name} is no picture that can be read") from None
+    if upright.mode[0] in "IF":  # converting would cut off at 255
+        raise PrivflError(
+            f"{file.name} has more than 8 bits a pixel ({upright.mode}); save it in 8"
+        )
+    return upright
+
+
+def _pixels(picture: Image.Image, size: int | None) -> Tensor:
+    """(C, H, W) in [0, 1]; with ``size``, the square in the middle, resized."""
+    x = torch.from_numpy(np.array(picture)).float() / 255
+    x = x[None] if x.dim() == 2 else x.permute(2, 0, 1)
+    if size is None:
+        return x
+    side = min(x.shape[1:])
+    top, left = ((n - side) // 2 for n in x.shape[1:])
+    return _resize(x[None, :, top : top + side, left : left + side], size, size)[0]
+
+
 def _remote(name: str) -> Dataset:
     counts, stand_in, *sources = downloads.REMOTE[name]
     remedy = f"find a network and load it again, or use {stand_in} as the stand-in"
@@ -299,4 +368,6 @@ PHOTOS = {  # class: file inside an installed package
     "temple": "sklearn/datasets/images/china.jpg",
     "flower": "sklearn/datasets/images/flower.jpg",
 }
+PICTURES = (".png", ".jpg", ".jpeg")
+FOLDER = "folder:"
 NAMES = ("mnist", "faces", "photos", *downloads.REMOTE)

@@ -97,9 +97,10 @@ def _with_clients(name: str, value: Any, like: Tensor) -> Tensor:
     if not t.is_floating_point():
         raise PrivflError(f"{name!r} holds {t.dtype}, not floating-point numbers")
     if t.shape != like.shape and t.shape[1:] != like.shape:
+        axes = ", ".join(map(str, ("clients", *like.shape)))
         raise PrivflError(
             f"{name!r} has shape {tuple(t.shape)}; the model's is {tuple(like.shape)}, "
-            f"or {('clients', *like.shape)} with an axis of clients".replace("'", "")
+            f"or ({axes}) with an axis of clients"
         )
     return (t[None] if t.shape == like.shape else t).to(like, copy=True)
 

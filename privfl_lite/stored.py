@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import pickle
 import sys
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
@@ -78,6 +79,37 @@ def save(net: nn.Module, path: Path, about: dict[str, str]) -> str:
     sha = digest(state)
     save_file(state, path, {**about, "sha256": sha})
     return sha
+
+
+def read_tensors(path: str | Path) -> dict[str, Tensor] | list[Tensor]:
+    """Tensors by name, or a list of them, from the user's own ``.pt`` or ``.safetensors`` file.
+
+    Nothing but tensors is read: a file that would run code, as a pickled module does, is refused.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise PrivflError(f"there is no file {str(path)!r}")
+    try:
+        if path.suffix == ".safetensors":
+            return load_file(path)
+        held = torch.load(path, map_location="cpu", weights_only=True)
+    except (SafetensorError, OSError, RuntimeError, EOFError, ValueError, KeyError):
+        raise PrivflError(f"{path.name} is no file of torch.save or safetensors") from None
+    except pickle.UnpicklingError:
+        raise PrivflError(
+            f"{path.name} is damaged or holds more than tensors, which could run code; "
+            "save a dict or list of tensors, such as model.state_dict()"
+        ) from None
+    values = (
+        held.values()
+        if isinstance(held, Mapping)
+        else held
+        if isinstance(held, list | tuple)
+        else ()
+    )
+    if not values or not all(isinstance(t, Tensor) for t in values):
+        raise PrivflError(f"{path.name} must hold a dict of tensors by name, or a list of tensors")
+    return dict(held) if isinstance(held, Mapping) else list(held)
 
 
 def fill(net: nn.Module, path: Path, study: str) -> dict[str, str]:
