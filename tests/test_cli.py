@@ -84,7 +84,14 @@ def test_compare_meets_every_defense(tmp_path, capsys):
     assert main([*words, str(out)]) == 0
     table = json.loads(out.read_text())["table"]
     seen = {(row["defense"], row["attack"]) for row in table}
-    assert {("none", "closed_form"), ("prune", "gs"), ("dp_gaussian", "dlg")} <= seen
+    assert {d for d, _ in seen} == set(pf.defenses.DEFENSES)
+    assert {("none", "informed"), ("prune", "gs"), ("dp_gaussian", "informed")} <= seen
+    chosen = ["--attacks", "closed_form,dlg", "--defenses", "none,dp_gaussian"]
+    assert main([*words, str(out), *chosen]) == 0
+    table = json.loads(out.read_text())["table"]
+    assert [(r["defense"], r["attack"]) for r in table] == [
+        (d, a) for d in ("none", "dp_gaussian") for a in ("closed_form", "dlg")
+    ]
     exact = next(r for r in table if r["defense"] == "none" and r["attack"] == "closed_form")
     assert exact["mean"]["mse"] < 1e-6
 
@@ -256,7 +263,8 @@ def test_the_package_has_all_it_had_and_imports_it_on_use():
     assert {*pf.__all__, "__version__", "wire", "client", "runtime", "gradients"} <= set(here)
     for name in pf.__all__:
         assert getattr(pf, name) is not None
-    assert pf.load is pf.data.load and pf.share is importlib.import_module("privfl_lite.wire").share
+    client = importlib.import_module("privfl_lite.client")
+    assert pf.load is pf.data.load and pf.share is client.share
     with pytest.raises(AttributeError, match="has no attribute 'lode'"):
         _ = pf.lode
     code = "import sys, privfl_lite as pf; dir(pf); assert 'torch' not in sys.modules\n"
@@ -276,7 +284,7 @@ def test_every_option_is_explained(capsys):
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        ("attack magic", "unknown attack 'magic'; choose one of: closed_form, recursive"),
+        ("attack magic", "unknown attack 'magic'; choose one of: informed, closed_form"),
         ("attack gs --defense cloak", "choose one of: none, dp_gaussian, dp_sgd, prune"),
         ("attack gs --dataset minst", "unknown data set 'minst'; choose one of: "),
         ("attack gs --model lenet9", "unknown model 'lenet9'; choose one of: lenet"),
@@ -286,8 +294,8 @@ def test_every_option_is_explained(capsys):
             "attack 'gs' has no setting 'zero=1'; write key=value with key one of",
         ),
         ("attack gs:tv=high", "attack 'gs' cannot use 'tv=high': by default it is 0.0001"),
-        ("attack dlg+gs", "unknown attack 'dlg+gs'; choose one of: closed_form"),
-        ("attack idgl:tv=1", "unknown attack 'idgl'; choose one of: closed_form"),
+        ("attack dlg+gs", "unknown attack 'dlg+gs'; choose one of: informed, closed"),
+        ("attack idgl:tv=1", "unknown attack 'idgl'; choose one of: informed, closed"),
         ("attack gs --images 0", "'0' is not a whole number of at least 1"),
         ("attack gs --images 3 --batch 2", "each=2 does not divide 3 images"),
         ("attack gs --images 99999", "images"),
@@ -351,5 +359,5 @@ def test_a_long_command_shows_progress_and_a_short_one_does_not(monkeypatch):
     monkeypatch.delenv("PRIVFL_PROGRESS")
     short = run("attack", "gs", "--images", "1", "--steps", "3")
     assert short.returncode == 0 and short.stderr == ""
-    long = run("attack", "gs", "--images", "16", "--steps", "200")
+    long = run("attack", "gs", "--images", "32", "--steps", "400")
     assert long.returncode == 0 and "GS:" in long.stderr
