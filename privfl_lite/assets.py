@@ -117,7 +117,8 @@ def _fill(home: Path, source: Source) -> str:
     part = Path(tempfile.mkdtemp(prefix=f"{home.name}.part-", dir=home.parent))
     try:
         work, out = part / "work", part / "out"
-        work.mkdir(), out.mkdir()
+        work.mkdir()
+        out.mkdir()
         origin, files = source(work)
         for file, tensors in files.items():
             save_file(tensors, out / file, metadata={"source": origin})
@@ -176,8 +177,8 @@ def read_idx_set(folder: Path, classes: Sequence[str], suffix: str = "") -> File
     """The four idx files of MNIST or Fashion-MNIST, gzipped if ``suffix`` is ".gz"."""
 
     def read(name: str) -> Tensor:
-        data = (folder / f"{name}{suffix}").read_bytes()
-        data = bytearray(gzip.decompress(data) if suffix else data)
+        packed = (folder / f"{name}{suffix}").read_bytes()
+        data = bytearray(gzip.decompress(packed) if suffix else packed)
         start = 4 + 4 * data[3]  # magic: 0, 0, 8 (bytes), number of axes; then one uint32 an axis
         shape = np.frombuffer(data[4:start], ">u4").tolist()
         if data[:3] != b"\0\0\x08" or len(data) != start + np.prod(shape):
@@ -241,8 +242,10 @@ class Package(NamedTuple):
         with tarfile.open(tarball, "r|gz") as tar:
             for member in tar:
                 if member.isfile() and member.name.endswith(self.members):
+                    packed = tar.extractfile(member)
+                    assert packed  # a file has contents
                     with (work / Path(member.name).name).open("wb") as file:  # flat, so no way out
-                        shutil.copyfileobj(tar.extractfile(member), file)
+                        shutil.copyfileobj(packed, file)
         return f"{self.client} package {self.name} {self.version}", self.convert(work)
 
     def download(self, work: Path) -> Path:

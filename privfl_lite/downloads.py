@@ -57,7 +57,8 @@ def _plain(kind: str, *splits: bool | str, classes: tuple[str, ...] = ()) -> ass
             x = torch.as_tensor(part.data)
             x = x[:, None] if x.ndim == 3 else x.permute(0, 3, 1, 2) if x.shape[3] == 3 else x
             parts += [x, torch.as_tensor(part.labels if kind == "SVHN" else part.targets)]
-        return assets.pack(*parts, classes or sets[0].classes)
+        x_train, y_train, x_test, y_test = parts
+        return assets.pack(x_train, y_train, x_test, y_test, classes or sets[0].classes)
 
     return _download("torchvision", read)
 
@@ -74,7 +75,8 @@ def _celeba(work: Path) -> assets.Files:
         part = torchvision().datasets.CelebA(work, split, download=True)
         parts += [_thumbnails((image for image, _ in part), 32)]
         parts += [part.attr[:, part.attr_names.index("Male")]]
-    return assets.pack(*parts, ("not male", "male"))
+    x_train, y_train, x_test, y_test = parts
+    return assets.pack(x_train, y_train, x_test, y_test, ("not male", "male"))
 
 
 def _lfw(work: Path) -> assets.Files:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, cast
 
 from torch import Tensor, nn
 
@@ -45,13 +46,13 @@ class Extractor:
             chosen = list(range(len(convs)))[part]
         else:
             words = tuple(l for l in layers if l in WORDS)
-            chosen = [l for l in layers if l not in WORDS]
+            chosen = [cast(int, l) for l in layers if l not in WORDS]
         if not (chosen or words) or not all(l in range(len(convs)) for l in chosen):
             allowed = f"convolutions 0…{len(convs) - 1} and {', '.join(WORDS)}"
             raise PrivflError(f"layers must be one or more of {allowed}; got {layers!r}")
         self.layers, self.chosen, self.words = layers, chosen, words
         self._convs = [convs[l] for l in chosen]
-        self._stages = list(net.features)
+        self._stages = list(cast(nn.Sequential, net.features))
         if not words:  # nothing behind the last chosen convolution needs to run
             needed = [i for i, s in enumerate(self._stages) if set(s.modules()) & set(self._convs)]
             self._stages = self._stages[: needed[-1] + 1]
@@ -80,7 +81,8 @@ class Extractor:
                 hook.remove()
         if self.words:
             seen |= {"pooled": x, "logits": self.net.head(x)}
-        return [seen[key] for key in (*self._convs, *self.words)]
+        keys: list[nn.Module | str] = [*self._convs, *self.words]
+        return [seen[key] for key in keys]
 
     def __repr__(self) -> str:
         return f"Extractor({self.net.name}, layers={self.layers!r})"
@@ -88,7 +90,8 @@ class Extractor:
 
 def squared_distance(a: Sequence[Tensor], b: Sequence[Tensor]) -> Tensor:
     """‖a − b‖² (B,) over all entries of all layers: the first term of Eq. 4."""
-    return sum((s - t).flatten(1).square().sum(1) for s, t in zip(a, b, strict=True))
+    parts = ((s - t).flatten(1).square().sum(1) for s, t in zip(a, b, strict=True))
+    return cast(Tensor, sum(parts))
 
 
 def stored_at(profile: str) -> Path:
@@ -99,7 +102,7 @@ def stored_at(profile: str) -> Path:
 
 def blank(profile: str, seed: int = 0) -> models.Net:
     """The untrained network: ResNet-18, 16 wide for CIFAR-10, as wide as the paper's for gpu."""
-    options = {"width": 16} if profile == "cpu" else {}
+    options: dict[str, Any] = {"width": 16} if profile == "cpu" else {}
     classes = 10 if profile == "cpu" else 100
     return models.build("resnet18", (3, 32, 32), classes, seed=seed, **options)
 

@@ -115,7 +115,7 @@ class FedAvg:
             self.test = as_batch(self.model, *self.test, "the test data")
         self.memory = Memory()  # what clients remember belongs to this run
         self.model = self.defense.model(copy.deepcopy(self.model)).to(device())
-        self.per_round = self.per_round or len(self.clients)
+        self.per_round = self._expected = self.per_round or len(self.clients)
         self.fast = batching_pays(self.model) if self.fast is None else self.fast
         self.history: list[Report] = []
         self._identity = self._describe()
@@ -135,7 +135,8 @@ class FedAvg:
         chosen, plan = self._sample(r), self.plan
         if self.schedule is not None:
             plan = replace(plan, eta=plan.eta * self.schedule(r))
-        total, weight, largest, norms, uploads = {}, 0.0, 0.0, [], []
+        total: Tensors = {}
+        weight, largest, norms, uploads = 0.0, 0.0, [], []
         at_once = clients_at_once(self.model, plan.batch_size) if self.fast else 1
         for i in range(0, len(chosen), at_once):
             who = chosen[i : i + at_once]
@@ -157,8 +158,8 @@ class FedAvg:
             learned = {n: mean[n] for n, _ in self.model.named_parameters() if n in mean}
             door = learned, largest / weight, rng, self.memory
             self._step(mean | self.defense.average(*door), plan)
-        accuracy, loss = self._measure() if self.test else (None, None)
-        rate = self.per_round / len(self.clients)
+        accuracy, loss = self._measure(self.test) if self.test else (None, None)
+        rate = self._expected / len(self.clients)
         epsilon = self.defense.epsilon(r, rate, sampling=self.sampling, memory=self.memory)
         seconds = time.perf_counter() - began
         return Report(r, chosen, accuracy, loss, norms, epsilon, seconds, uploads)
@@ -166,8 +167,8 @@ class FedAvg:
     def _sample(self, r: int) -> list[int]:
         n, rng = len(self.clients), generator(self.seed, SAMPLING, r)
         if self.sampling == "poisson":
-            return (torch.rand(n, generator=rng) < self.per_round / n).nonzero().flatten().tolist()
-        return torch.randperm(n, generator=rng)[: self.per_round].sort().values.tolist()
+            return (torch.rand(n, generator=rng) < self._expected / n).nonzero().flatten().tolist()
+        return torch.randperm(n, generator=rng)[: self._expected].sort().values.tolist()
 
     def personal(self, client: int) -> Net:
         """The model as this client uses it: the global one, with what the client keeps at home."""
@@ -176,12 +177,12 @@ class FedAvg:
         net.load_state_dict({n: t[0] for n, t in own.items()}, strict=False)
         return net
 
-    def _measure(self) -> tuple[float, float]:
+    def _measure(self, test: Data) -> tuple[float, float]:
         """Accuracy and loss of the global model; if clients have their own, the mean over them."""
         if not self.defense.begin(self.model, 0):
-            return evaluate(self.model, *self.test)
+            return evaluate(self.model, *test)
         n = len(self.clients)
-        scores = [evaluate(self.personal(c), *self.test) for c in range(n)]
+        scores = [evaluate(self.personal(c), *test) for c in range(n)]
         accuracy, loss = (sum(column) / n for column in zip(*scores, strict=True))
         return accuracy, loss
 
@@ -191,9 +192,10 @@ class FedAvg:
     def _collect(self, who: list[int], plan: Plan, r: int) -> tuple[Tensors, Tensors]:
         """What these clients send, (K, *shape) each, and the changes of their buffers."""
         rngs = [generator(self.seed, SHUFFLE, r, c) for c in who]
+        held = ([t.to(device()) for t in self.clients[c]] for c in who)
         data = [
-            self.defense.data(*(t.to(device()) for t in self.clients[c]), rng, self.memory[c])
-            for c, rng in zip(who, rngs, strict=True)
+            self.defense.data(x, y, rng, self.memory[c])
+            for (x, y), c, rng in zip(held, who, rngs, strict=True)
         ]
         own = private_tensors(self.defense, self.model, who, self.memory)
         if self.share == "gradient":
@@ -239,10 +241,10 @@ class FedAvg:
         with torch.no_grad():
             for n, p in self.model.named_parameters():
                 if n in mean:
-                    p += rate * mean[n]
+                    p.add_(rate * mean[n])
             for n, b in self.model.named_buffers():
                 if n in mean:
-                    b += mean[n].to(b.dtype)
+                    b.add_(mean[n].to(b.dtype))
 
     def _describe(self) -> str:
         """Settings, first weights and data of this run, so that no other run is continued."""

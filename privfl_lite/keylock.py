@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -59,7 +60,8 @@ def normalize(model: Net, blocks: str = "first") -> Net:
     model = copy.deepcopy(model)
     for layers, i in reversed(_convolutions(model, blocks)):  # from the back: places stay right
         if not isinstance(layers[i + 1], (nn.BatchNorm2d, Locked)):
-            norm = nn.BatchNorm2d(layers[i].out_channels).to(layers[i].weight)
+            conv = cast(nn.Conv2d, layers[i])
+            norm = nn.BatchNorm2d(conv.out_channels).to(conv.weight)
             layers.insert(i + 1, norm.train(model.training))
     return model
 
@@ -89,12 +91,14 @@ def lock(
         for layers, i in _convolutions(model, blocks):
             if isinstance(layers[i + 1], Locked):
                 continue
-            norm = nn.BatchNorm2d(layers[i].out_channels, layers[i + 1].eps, affine=False)
-            norm.load_state_dict(layers[i + 1].state_dict(), strict=False)
-            part = KeyLock(layers[i].out_channels, key_length, activation)
-            for p in part.parameters() if init else ():
-                nn.init.uniform_(p, -init, init)
-            layers[i + 1] = Locked(norm, part).to(layers[i].weight).train(model.training)
+            conv, old = cast(nn.Conv2d, layers[i]), cast(nn.BatchNorm2d, layers[i + 1])
+            norm = nn.BatchNorm2d(conv.out_channels, old.eps, affine=False)
+            norm.load_state_dict(old.state_dict(), strict=False)
+            part = KeyLock(conv.out_channels, key_length, activation)
+            if init is not None:
+                for p in part.parameters():
+                    nn.init.uniform_(p, -init, init)
+            layers[i + 1] = Locked(norm, part).to(conv.weight).train(model.training)
     model.name = f"{model.name}+lock"
     return model
 

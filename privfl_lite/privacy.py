@@ -16,6 +16,7 @@ from functools import lru_cache
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
+from typing import cast
 
 import numpy as np
 
@@ -105,10 +106,11 @@ ORDERS = (*(1 + x / 10 for x in range(1, 100)), *range(12, 64))  # those of Opac
 def _opacus_rdp() -> ModuleType:
     """Opacus' one file of Rényi formulas: the whole package imports PyTorch, and takes 3 s."""
     with needs("dp"):
-        if not (opacus := find_spec("opacus")):
+        if not (opacus := find_spec("opacus")) or not opacus.origin:
             raise ModuleNotFoundError(name="opacus")
     path = Path(opacus.origin).parent / "accountants" / "analysis" / "rdp.py"
     spec = spec_from_file_location(f"{__name__}.opacus_rdp", path)
+    assert spec and spec.loader
     module = module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
@@ -136,20 +138,23 @@ def _rdp(sigma: float, rate: float, sampling: str) -> tuple[np.ndarray, np.ndarr
 
 def _steps(sigma: float | Sequence[float], rounds: int | None) -> Counter[float]:
     """How many rounds have each sigma; their order does not matter for what they spend."""
-    many = np.ndim(sigma) > 0
-    count = len(sigma) if many and rounds is None else rounds
+    each = None if np.ndim(sigma) == 0 else cast(Sequence[float], sigma)
+    count = len(each) if each is not None and rounds is None else rounds
     if count is None or not (count >= 1 and count % 1 == 0):
         raise PrivflError(f"rounds is {count}; it must be a whole number, 1 or above")
-    if many and count != len(sigma):
-        raise PrivflError(f"there are {len(sigma)} sigmas for {count} rounds; give one a round")
-    steps = Counter(map(float, sigma)) if many else Counter({float(sigma): int(count)})
+    if each is None:
+        steps = Counter({float(cast(float, sigma)): int(count)})
+    elif count != len(each):
+        raise PrivflError(f"there are {len(each)} sigmas for {count} rounds; give one a round")
+    else:
+        steps = Counter(map(float, each))
     for value in steps:
         _positive("sigma", value)
     return steps
 
 
 def _rdp_epsilon(steps: Counter[float], rate: float, sampling: str, delta_dp: float) -> float:
-    total = 0.0
+    total: float | np.ndarray = 0.0
     for sigma, count in steps.items():
         orders, rdp = _rdp(sigma, rate, sampling)
         total = total + count * rdp

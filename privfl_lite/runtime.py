@@ -85,6 +85,9 @@ def progress(items: Iterable, label: str, total: int | None = None, show: bool =
     )
 
 
+_kept: list[torch.library.Library] = []
+
+
 def torchvision() -> ModuleType:
     """Import torchvision, also beside a CPU-only torch that lacks its compiled operators.
 
@@ -98,10 +101,10 @@ def torchvision() -> ModuleType:
     except RuntimeError as error:
         if "torchvision::nms" not in str(error):
             raise
-    global _operators  # the library object must live as long as its operators
-    _operators = torch.library.Library("torchvision", "FRAGMENT")
+    operators = torch.library.Library("torchvision", "FRAGMENT")
+    _kept.append(operators)  # it must live as long as its operators
     for name in ("nms", "qnms"):
-        _operators.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+        operators.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
     for name in [m for m in sys.modules if m.split(".")[0] == "torchvision"]:
         del sys.modules[name]
     return importlib.import_module("torchvision")

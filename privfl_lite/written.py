@@ -18,7 +18,7 @@ def read(what: str, table: Mapping[str, type], text: str, **given: Any) -> Any:
     Settings in `text` go before those in `given`. A value is read as Python, or else as a word.
     """
     name, _, settings = text.partition(":")
-    kind = table[choose(what, name, table)]
+    kind: Any = table[choose(what, name, table)]
     plain = kind.__init__ is object.__init__  # a class without settings
     allowed = {} if plain else inspect.signature(kind).parameters
     options = dict(given)

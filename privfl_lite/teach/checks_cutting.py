@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -48,15 +49,15 @@ def check_masked_distance(masked_distance: Callable[[dict, dict], Tensor]) -> No
         mine = {n: torch.randn(t.shape, generator=rng) for n, t in sent.items()}
         found = tensor(masked_distance(dict(mine), dict(sent)), (), "the sum").float()
         parts = {n: (mine[n] - t).square() for n, t in sent.items()}
-        want = sum((p * (sent[n] != 0)).sum() for n, p in parts.items())
+        want = cast(Tensor, sum((p * (sent[n] != 0)).sum() for n, p in parts.items()))
         if torch.allclose(found, want, rtol=1e-4):
             continue
-        if torch.allclose(found, sum(p.sum() for p in parts.values()), rtol=1e-4):
+        if torch.allclose(found, cast(Tensor, sum(p.sum() for p in parts.values())), rtol=1e-4):
             raise Wrong("zeros of the upload still count: they mean “not said”, not “zero”")
         if torch.allclose(found, want.sqrt(), rtol=1e-4):
             raise Wrong("that is the root; the sum of squares itself is asked for")
         means = sum((p * (sent[n] != 0)).sum() / p.numel() for n, p in parts.items())
-        if torch.allclose(found, means, rtol=1e-4):
+        if torch.allclose(found, cast(Tensor, means), rtol=1e-4):
             raise Wrong("you took means; tensors of different sizes then count differently")
         raise Wrong(f"the sum over sent entries of both tensors is {want:.3f}, yours {found:.3f}")
 

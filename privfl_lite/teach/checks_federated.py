@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -37,7 +38,7 @@ def _flat(tensors: Tensors) -> Tensor:
 def _combine(updates: Sequence[Tensors], weights: Sequence[float]) -> Tensors:
     """Σ w_k Δ_k, tensor by tensor."""
     pairs = list(zip(weights, updates, strict=True))
-    return {n: sum(w * u[n] for w, u in pairs) for n in updates[0]}
+    return {n: cast(Tensor, sum(w * u[n] for w, u in pairs)) for n in updates[0]}
 
 
 def _close(a: Tensors, b: Tensors) -> bool:
@@ -98,10 +99,10 @@ def _train(net: torch.nn.Module, x: Tensor, y: Tensor, eta: float, steps: int, k
         cross_entropy(net(x), y).backward()
         with torch.no_grad():
             for p in net.parameters():
-                p -= eta * p.grad
+                p.sub_(eta * cast(Tensor, p.grad))
 
 
-def _moved(model: torch.nn.Module, *plan: object) -> Tensors:
+def _moved(model: torch.nn.Module, *plan: Any) -> Tensors:
     net = copy.deepcopy(model)
     _train(net, *plan)
     start = dict(model.named_parameters())

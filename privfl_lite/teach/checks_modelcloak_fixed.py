@@ -15,7 +15,7 @@ from ..runtime import generator
 from .check import TRIALS, Wrong, begun, exercise, number
 
 
-def _same(a: Tensors, b: Tensors) -> bool:
+def _same(a: Mapping[str, Tensor], b: Mapping[str, Tensor]) -> bool:
     return all(torch.allclose(a[n], b[n], rtol=1e-4, atol=1e-6) for n in b)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -29,14 +30,15 @@ def check_kl_gradient(kl_gradient: Callable[[Tensor, Tensor], tuple[Tensor, Tens
         mean, s = _normal(6, rng=rng), 5 + 2 * _normal(6, rng=rng)
         a, b = mean.clone().requires_grad_(), s.clone().requires_grad_()
         kl_divergence(Normal(a, softplus(b - 5)), Normal(0.0, 1.0)).sum().backward()
+        by_mean, by_s = cast(Tensor, a.grad), cast(Tensor, b.grad)
         answer = begun(kl_gradient(mean.clone(), s.clone()))
         if not isinstance(answer, tuple | list) or len(answer) != 2:
             raise Wrong("return two tensors: the derivative by the mean, then that by s")
         for_mean = tensor(answer[0], (6,), "the derivative by the mean")
         for_s = tensor(answer[1], (6,), "the derivative by s")
-        if not _near(for_mean, a.grad):
+        if not _near(for_mean, by_mean):
             raise Wrong("the derivative by the mean is off; only μ²/2 in the KL holds the mean")
-        if _near(for_s, b.grad):
+        if _near(for_s, by_s):
             continue
         std, slope = softplus(s - 5), torch.sigmoid(s - 5)
         if _near(for_s, std - 1 / std):
@@ -45,7 +47,7 @@ def check_kl_gradient(kl_gradient: Callable[[Tensor, Tensor], tuple[Tensor, Tens
             )
         if _near(for_s, std * slope):
             raise Wrong("the part from −log std is missing, which pushes std up while it is small")
-        if _near(for_s, -b.grad):
+        if _near(for_s, -by_s):
             raise Wrong("the sign of the derivative by s is turned round")
         if _near(for_s, (std - 1 / std) * torch.sigmoid(s)):
             raise Wrong("the slope of softplus(s − 5) is the logistic function at s − 5, not at s")

@@ -57,8 +57,9 @@ def resolve(path: str, results_folder: Folder) -> Any:
     if not file.is_file():
         raise LookupError(f"{path!r}: there is no file {name}")
     value = json.loads(file.read_text(encoding="utf-8"))
+    token: str | int
     for token in (part.replace("~1", "/").replace("~0", "~") for part in pointer.split("/")[1:]):
-        if isinstance(value, list) and re.fullmatch("0|[1-9][0-9]*", token):
+        if isinstance(value, list) and re.fullmatch("0|[1-9][0-9]*", str(token)):
             value, token = dict(enumerate(value)), int(token)
         if not (isinstance(value, dict) and token in value):
             raise LookupError(f"{path!r} points to nothing at {token!r}")

@@ -63,8 +63,8 @@ class Panel(widgets.VBox):
         self.controls = {name: _control(name, values) for name, values in self.axes.items()}
         for control, value in zip(self.controls.values(), self._key(start or {}), strict=True):
             control.value = value
-        grid = product(*(stored.get(name, values) for name, values in self.axes.items()))
-        grid = [self._key(self._point(key)) for key in grid]  # refuses values that are not there
+        every = product(*(stored.get(name, values) for name, values in self.axes.items()))
+        grid = [self._key(self._point(key)) for key in every]  # refuses values that are not there
         self.kept = list(dict.fromkeys([self._key({}), *grid]))
         if len(self.kept) > MOST:
             raise PrivflError(f"panel {title!r} has {len(self.kept)} frames, over {MOST}; {THIN}")
@@ -167,6 +167,7 @@ class Panel(widgets.VBox):
         """Wait for a pause: each move of a fast drag puts the work off."""
         if self._timer:
             self._timer.cancel()
+        assert self._loop  # it called this
         self._timer = self._loop.call_later(DELAY, self._catch_up)
 
     def _catch_up(self) -> None:
@@ -202,7 +203,7 @@ def size(shown: widgets.Widget) -> int:
 def _someone_works_here() -> bool:
     """A browser sends the id of the cell that it runs; nbclient and nbval do not."""
     kernel = getattr(get_ipython(), "kernel", None)
-    return bool(kernel) and "cellId" in kernel.get_parent().get("metadata", {})
+    return kernel is not None and "cellId" in kernel.get_parent().get("metadata", {})
 
 
 def _control(name: str, values: list) -> widgets.Widget:

@@ -176,7 +176,7 @@ def gradient_xray(
         return f"shape {shape}, {norm}, {zeros:.0%} zeros"
 
     def make(tensor: str) -> Figure:
-        largest = {tensor, *sorted(share, key=share.get)[-10:]}
+        largest = {tensor, *sorted(share, key=share.__getitem__)[-10:]}
         bars = [name for name in reversed(share) if name in largest]
         fig = plt.figure(figsize=(WIDTH, 2.9 + 0.22 * len(bars)), layout="constrained")
         grid = fig.add_gridspec(2, 2, height_ratios=(1.9, 0.3 + 0.22 * len(bars)))
