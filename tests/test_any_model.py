@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import re
 from pathlib import Path
 
@@ -140,6 +141,38 @@ def test_defenses_that_take_networks_apart_refuse_others(refused, batch):
     edges = torch.linspace(0, 1, 8)
     refused(lambda: attacks.Imprint(wrapped, edges), "is a module of your own")
     refused(lambda: attacks.Recursive().run(share(Mine(), *batch, each=1)), "a plain chain")
+
+
+@pytest.mark.parametrize("make", [Mine, sequence])
+def test_every_attack_and_defense_runs_or_says_one_sentence(seed, make, batch):
+    ran, few = [], {"steps": 2, "restarts": 1, "show": False}
+    upload = share(make(), *batch, each=1, knows=("labels",))
+    for name, kind in attacks.ATTACKS.items():
+        takes = {f.name for f in dataclasses.fields(kind)}
+        if name in ("grnn", "ggl"):  # their generators have sides of their own
+            continue
+        try:
+            kind(**{k: v for k, v in few.items() if k in takes}).run(upload)
+            ran.append(name)
+        except pf.PrivflError as error:
+            assert "\n" not in str(error)
+    for name in defenses.DEFENSES.keys() - {"loda"}:  # which takes color
+        kept = defenses.build("dcs2:steps=2" if name == "dcs2" else name)
+        try:
+            share(make(), *batch, each=1, defense=kept)
+            ran.append(name)
+        except pf.PrivflError as error:
+            assert "\n" not in str(error)
+    assert {"dlg", "idlg", "gs", "unmask", "unprune", "unguard"} < set(ran)
+    assert {"dp_gaussian", "dp_sgd", "prune", "soteria", "entangle", "modelcloak"} < set(ran)
+
+
+def test_the_last_layer_is_dropped_under_its_own_name(seed, batch):
+    upload = share(Mine(), *batch, each=1)
+    spoiled = {**upload.tensors, "head.out.weight": 1 + upload.tensors["head.out.weight"]}
+    x, who = batch[0][:, None], torch.arange(4)
+    cost = attacks.IDLG(drop=("head.weight",)).cost(dataclasses.replace(upload, tensors=spoiled))
+    assert cost(x, batch[1][:, None], who).max() < 1e-8
 
 
 def test_resnet18_of_torchvision_as_it_comes(seed):

@@ -34,11 +34,11 @@ class Matching(Attack):
     ``steps`` counts evaluations of the gradient. ``frames`` asks for that many images on the way.
 
     For an attacker who knows the defense: ``drop`` names tensors to leave out (by the beginning of
-    their names), ``nonzero`` compares only entries that are not zero in the upload, so that pruned
-    ones do not mislead, ``per_tensor`` gives every tensor the same weight (the mean of the tensors'
-    own distances), and ``start`` is what to begin from instead of noise: an image (C, H, W), a
-    batch an upload (U, B, C, H, W), or "patterned": a random patch of half the side, laid out 2×2
-    (Wei et al. 2020, ModelCloak's attack).
+    their names; "head" is the last layer, whatever its name), ``nonzero`` compares only entries
+    that are not zero in the upload, so that pruned ones do not mislead, ``per_tensor`` gives every
+    tensor the same weight (the mean of the tensors' own distances), and ``start`` is what to begin
+    from instead of noise: an image (C, H, W), a batch an upload (U, B, C, H, W), or "patterned": a
+    random patch of half the side, laid out 2×2 (Wei et al. 2020, ModelCloak's attack).
     """
 
     distance: str = "l2"
@@ -154,7 +154,10 @@ class Matching(Attack):
 
     def cost(self, upload: Upload) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
         """cost(x, y, who) (P,): how far images x (P, B, …) are from the uploads ``who`` (P,)."""
-        seen = {n: t for n, t in upload.tensors.items() if not n.startswith(tuple(self.drop))}
+        last = upload.model.head_name
+        own = {"head": f"{last}.", **{f"head.{n}": f"{last}.{n}" for n in ("weight", "bias")}}
+        drop = tuple(own.get(name, name) for name in self.drop)
+        seen = {n: t for n, t in upload.tensors.items() if not n.startswith(drop)}
         if not seen:
             raise PrivflError(f"drop={self.drop} leaves no tensor to match")
         kind, imitate, weight = self.distance, upload.imitator(), {}

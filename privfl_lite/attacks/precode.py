@@ -14,6 +14,7 @@ from torch.func import functional_call, grad, vmap
 from torch.nn.functional import softplus
 
 from ..gradients import Tensors, loss_function, stateless, weights
+from ..models import built
 from ..runtime import generator, seeded
 from ..wire import Upload
 from .engine import adam, lbfgs
@@ -56,6 +57,7 @@ class Chosen(nn.Module):
 
 def door(upload: Upload) -> str:
     """The name of the bottleneck, the last of the features."""
+    built(upload.model, "the attack on PRECODE")
     return f"features.{len(upload.model.features) - 1}"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from ...models import built
 from ...runtime import seeded
 from ...wire import Upload
 from ..base import Reconstruction
@@ -20,6 +21,7 @@ class BeforeDraw(Recursive):
     answers = ("precode",)
 
     def run(self, upload: Upload, seed: int = 0) -> Reconstruction:
+        built(upload.model, "BeforeDraw")
         encoder = f"features.{len(upload.model.features) - 1}.encode"
         with seeded(seed):  # the network draws when the cost is computed
             return Recursive(**vars(replace(self, entry=encoder))).run(upload, seed)
