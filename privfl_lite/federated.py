@@ -251,9 +251,12 @@ class FedAvg:
         seen = hashlib.sha256()
         for t in (*self.model.state_dict().values(), *(t for pair in self.clients for t in pair)):
             seen.update(t.detach().cpu().contiguous().numpy().tobytes())
-        rates = [self.schedule(r) for r in range(1, self.rounds + 1)] if self.schedule else []
-        how = (self.per_round, self.sampling, self.share, self.weighting, self.seed, rates)
+        how = (self.per_round, self.sampling, self.share, self.weighting, self.seed)
         return f"{identity(self.plan)} {identity(self.defense)} {how} {seen.hexdigest()[:16]}"
+
+    def _rates(self, rounds: int) -> list[float]:
+        """By what the schedule multiplies the rate in the first of the rounds."""
+        return [float(self.schedule(r)) if self.schedule else 1.0 for r in range(1, rounds + 1)]
 
     def _resume(self) -> None:
         """Go on from the checkpoint, if there is one and it is of this run."""
@@ -266,7 +269,8 @@ class FedAvg:
             raise PrivflError(
                 f"the checkpoint {self.checkpoint} is damaged; delete it to start again"
             ) from None
-        if saved["settings"] != self._identity or len(history) > self.rounds:
+        same = saved["settings"] == self._identity and saved["rates"] == self._rates(len(history))
+        if not same or len(history) > self.rounds:
             raise PrivflError(
                 f"the checkpoint {self.checkpoint} is of a run with other settings or more rounds; "
                 "delete it or name another file"
@@ -281,7 +285,7 @@ class FedAvg:
             return
         reports = [asdict(replace(r, uploads=[])) for r in self.history]
         state = {"settings": self._identity, "model": self.model.state_dict(), "history": reports}
-        state["memory"] = self.memory.state_dict()
+        state |= {"rates": self._rates(len(self.history)), "memory": self.memory.state_dict()}
         part = Path(f"{self.checkpoint}.part")
         torch.save(state, part)
         os.replace(part, self.checkpoint)

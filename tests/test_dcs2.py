@@ -209,6 +209,20 @@ def test_augmented_batch_with_soft_labels_is_what_leaves(exact, ratio, concealed
         torch.testing.assert_close(again[n], t)
 
 
+def test_labels_are_granted_only_where_every_client_conceals_as_many(exact):
+    """A stack of unequal numbers, 0 among them, is not granted; neither are some of the clients."""
+    net, x, y = exact  # labels 3, 1, 3, 7
+    for sensitive, each, names in (
+        (3, 2, ("lambda_g", "concealed", "mixture", "shares")),  # one in each of two clients
+        (7, 2, ("lambda_g",)),  # none and one
+        ((1, 3), 2, ("lambda_g",)),  # two and one
+        (3, 1, ("lambda_g",)),  # one, none, one, none
+    ):
+        defense = DCS2(steps=2, sensitive=sensitive)
+        with pytest.raises(PrivflError, match=f"one of: labels, {', '.join(names)}$"):
+            share(net, x, y, defense, each=each, knows="key")
+
+
 def test_only_chosen_samples_are_concealed(exact):
     net, x, y = exact
     by_image, by_class = DCS2(steps=3, sensitive=x[1:2]), DCS2(steps=3, sensitive=1)

@@ -10,7 +10,7 @@ from toy import make_clients
 
 from privfl_lite import FedAvg, Plan, PrivflError, fedavg, models
 from privfl_lite.client import clients_at_once
-from privfl_lite.defenses import Defense, DPGaussian
+from privfl_lite.defenses import DCS2, Defense, DPGaussian, Prune
 from privfl_lite.federated import evaluate
 
 
@@ -98,6 +98,51 @@ def test_a_checkpoint_of_another_run_or_a_damaged_one_is_refused(net, tmp_path):
     file.write_bytes(file.read_bytes()[:200])
     with pytest.raises(PrivflError, match="damaged; delete it"):
         list(fedavg(net, clients, 2, checkpoint=file, show=False))
+
+
+OTHERS = {
+    "other images": {"clients": make_clients([4, 4], seed=1)},
+    "one pixel": {"clients": [(x + 1e-6, y) for x, y in make_clients([4, 4])]},
+    "other labels": {"clients": [(x, (y + 1) % 10) for x, y in make_clients([4, 4])]},
+    "another order": {"clients": make_clients([4, 4])[::-1]},
+    "another split": {"clients": make_clients([5, 3])},
+    "no schedule": {"schedule": None},
+    "another schedule": {"schedule": lambda r: 0.8**r},
+    "another plan": {"plan": Plan(momentum=0.5)},
+    "another defense": {"defense": Prune(0.5)},
+    "another setting": {"defense": Prune(0.7, feedback=True)},
+    "other tensors": {"defense": DCS2(steps=1, sensitive=torch.zeros(1, 1, 12, 12))},
+    "other weights": {"model": models.build("lenet", (1, 12, 12), 10, init=0.2, seed=1)},
+    "another model": {"model": models.build("mlp", (1, 12, 12), 10)},
+    "another kind": {"share": "gradient"},
+    "another weighting": {"weighting": "uniform"},
+    "another sampling": {"sampling": "poisson"},
+    "fewer a round": {"per_round": 1},
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_a_checkpoint_of_other_images_or_settings_is_refused_and_kept(refused, net, tmp_path, name):
+    file = tmp_path / "run.pt"
+    same = {"model": net, "clients": make_clients([4, 4]), "schedule": lambda r: 0.9**r}
+    same |= {"rounds": 2, "checkpoint": file, "defense": Prune(0.7), "show": False}
+    if name == "other tensors":
+        same["defense"] = DCS2(steps=1, sensitive=torch.ones(1, 1, 12, 12))
+    list(FedAvg(**same))
+    kept = file.read_bytes()
+    refused(lambda: list(FedAvg(**{**same, **OTHERS[name]})), "of a run with other settings")
+    assert file.read_bytes() == kept
+    assert len(list(FedAvg(**same))) == 2  # the same run, made anew, finds it
+
+
+def test_a_longer_run_goes_on_from_a_shorter_one(net, tmp_path):
+    """The schedule is that of the rounds played, so more rounds are no other run."""
+    clients, file = make_clients([4, 4]), tmp_path / "run.pt"
+    options = {"schedule": lambda r: 0.9**r, "show": False}
+    list(fedavg(net, clients, 2, checkpoint=file, **options))
+    longer = final(fedavg(net, clients, 4, checkpoint=file, **options))
+    whole = final(fedavg(net, clients, 4, **options))
+    assert all(torch.equal(t, whole[n]) for n, t in longer.items())
 
 
 def test_sampling_is_fixed_in_size_or_poisson(net):

@@ -149,7 +149,7 @@ def test_no_attack_imports_a_defense_or_the_data():
 ORDER = (
     *("errors", "names", "runtime", "written", "assets", "downloads", "data", "stored", "models"),
     *("extractor", "gradients", "keylock", "wire", "privacy", "defenses", "client", "federated"),
-    *("attacks", "metrics", "studies", "teach", "commands", "cli"),
+    *("attacks", "contract", "metrics", "studies", "teach", "commands", "cli"),
 )
 
 

@@ -16,6 +16,7 @@ computed beside it. ``A() + B()`` applies A, then B, at every door.
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
@@ -57,7 +58,9 @@ class Memory:
         return {**own, "parts": parts}
 
     def load_state_dict(self, state: dict) -> None:
-        self.private, self.clients, self.run = (state[k] for k in ("private", "clients", "run"))
+        """Remember what the state says; the state itself stays as it is, whatever comes next."""
+        names = ("private", "clients", "run")
+        self.private, self.clients, self.run = (copy.deepcopy(state[name]) for name in names)
         for i, part in state["parts"].items():
             self.part(i).load_state_dict(part)
             self.part(i)  # shares the private tensors again

@@ -212,7 +212,8 @@ class DCS2(Defense):
         the upload is, with ``scale="mean"``, a gradient like any other.
         """
         notes = [ctx.memory[c] for c in ctx.who]
-        if len({len(note["images"]) if note else 0 for note in notes} | {0}) != 2:
+        counts = {len(note["images"]) if note else 0 for note in notes}
+        if 0 in counts or len(counts) > 1:
             return Facts(lambda_g=self.lambda_g)
         labels, soft, y = (torch.stack([n[k] for n in notes]) for k in ("labels", "soft", "batch"))
         shares = self.weights(y.shape[1], labels.shape[1])
