@@ -29,6 +29,8 @@ class KeyLock(nn.Module):
     half of the channels start dead, with γ = 0.
     """
 
+    key: Tensor
+
     def __init__(self, channels: int, length: int, activation: str):
         super().__init__()
         self.scale, self.shift = nn.Linear(length, channels), nn.Linear(length, channels)

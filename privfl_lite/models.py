@@ -29,6 +29,7 @@ class Net(nn.Module):
     ``chain``; ``features`` and ``head`` are there in networks of ``build`` alone.
     """
 
+    features: Any  # a module; in networks of ``build`` a chain of layers, by their index
     head_name = "head"  # of the last layer: its gradient is the upload's f"{head_name}.weight"
 
     def __init__(self, name: str, features: nn.Module, head: nn.Linear, shape: tuple[int, ...]):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 from .. import attacks, metrics, models
 from ..client import share
@@ -10,7 +11,7 @@ from ..data import load
 from .base import Study
 
 # Each net as its paper starts it; with ReLU, LeNet's U(−0.5, 0.5) would let signals explode.
-NETS = {
+NETS: dict[str, tuple[str, dict[str, Any]]] = {
     "mlp": ("mlp", {}),
     "lenet": ("lenet", {}),
     "lenet relu": ("lenet", {"act": "relu", "init": 0.1}),
@@ -18,7 +19,7 @@ NETS = {
     "resnet20": ("resnet20", {}),
 }
 STEPS = {"dlg": 1000, "idlg": 1000, "gs": 2000, "grnn": 1000, "ggl": 500}
-PLAN = {  # data set -> net -> attacks
+PLAN: dict[str, dict[str, tuple[str, ...]]] = {  # data set -> net -> attacks
     "mnist": {
         "mlp": ("closed_form", "idlg", "gs"),
         "lenet": ("dlg", "idlg", "gs", "recursive", "grnn", "ggl"),

@@ -10,6 +10,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -100,7 +101,7 @@ def _informed(name: str, settings: dict) -> tuple[str, Callable[[Upload], Tensor
     steps, seed = settings["lbfgs_steps"], settings["seed"]
     gs = {"steps": settings["gs_steps"], "show": False, "optimizer": "adam", "box": True}
 
-    def images(attack: object) -> Callable[[Upload], Tensor]:
+    def images(attack: attacks.Attack) -> Callable[[Upload], Tensor]:
         return lambda upload: attack.run(upload, seed=seed).images
 
     if name.startswith("Prune"):
@@ -206,7 +207,7 @@ def _train(settings: dict, cell: dict) -> dict:
             seconds.append(time.process_time() - began)
         ratios.append(seconds[1] / seconds[0])
     return {
-        "accuracy": [round(run.history[-1].accuracy, 4) for run in runs],
+        "accuracy": [round(cast(float, run.history[-1].accuracy), 4) for run in runs],
         "epsilon": runs[0].history[-1].epsilon,
         "overhead": round(statistics.median(ratios), 2),
     }
@@ -225,7 +226,7 @@ def _one_client(settings: dict, cell: dict) -> dict:
     """One client of ten takes part like all others, or sends nothing at all."""
     defense = _Frozen() if cell["defense"] == "frozen" else Defense()
     runs = [_run(settings, cell["data"], defense, s, settings["rounds"]) for s in settings["seeds"]]
-    return {"accuracy": [round(run.history[-1].accuracy, 4) for run in runs]}
+    return {"accuracy": [round(cast(float, run.history[-1].accuracy), 4) for run in runs]}
 
 
 STUDY = Study(

@@ -14,13 +14,13 @@ import statistics
 import time
 from dataclasses import replace
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
 
 from .. import models
-from ..attacks import GS, IDLG, Pair
+from ..attacks import GS, IDLG, Matching, Pair
 from ..attacks.joint import joint, tried
 from ..client import share
 from ..data import load
@@ -39,7 +39,9 @@ BASELINES = {
     "Soteria 0.2": lambda: Soteria(0.2),
 }
 MAIN = "sample"
-VARIANTS = {  # name -> options of DCS² besides λg 0.7, a start from training digits
+VARIANTS: dict[
+    str, dict[str, Any]
+] = {  # name -> options of DCS² besides λg 0.7, a start from training digits
     MAIN: {},
     "noise": {"start": "noise"},
     "mixup": {"start": "mixup"},
@@ -54,13 +56,16 @@ VARIANTS = {  # name -> options of DCS² besides λg 0.7, a start from training 
     "5:1": {"ratio": "5:1"},
     "10:1": {"ratio": "10:1"},
 }
-SCALED = {"Eq. 10 as printed": {"scale": "sum"}, "released scale": {"scale": "code"}}
+SCALED: dict[str, dict[str, Any]] = {
+    "Eq. 10 as printed": {"scale": "sum"},
+    "released scale": {"scale": "code"},
+}
 AFTER = {
     "+ Prune 0.7": lambda: Prune(0.7),
     "+ noise 1e-5": lambda: DPGaussian(1e-5),
 }
 EACH = {"5:1": 5, "10:1": 10}
-JOINT = {  # name -> variant, and how the search is told to go
+JOINT: dict[str, dict[str, Any]] = {  # name -> variant, and how the search is told to go
     "labels granted": {},
     "wide start": {"width": 5.0},
     "smooth": {"tv": 0.03},
@@ -137,7 +142,8 @@ def defended(settings: dict, variant: str, digit: int | None = None) -> DCS2:
     """The DCS² of a variant; ``digit`` restricts its starts to one class."""
     data = load("mnist")
     keep = slice(None) if digit is None else data.y_train == digit
-    options = {"steps": settings["craft"], "start": "sample"} | (VARIANTS | SCALED)[variant]
+    options: dict[str, Any] = {"steps": settings["craft"], "start": "sample"}
+    options |= (VARIANTS | SCALED)[variant]
     return DCS2(pool=(data.x_train[keep], data.y_train[keep]), **options)
 
 
@@ -170,8 +176,8 @@ def _victims(items: tuple, variant: str) -> Victims:
         sent[0],
         tensors={n: torch.cat([u.tensors[n] for u in sent])[back] for n in sent[0].tensors},
         knows=Facts(
-            labels=torch.cat([u.knows.labels for u in sent])[back],
-            mixture=torch.cat([u.knows.mixture for u in sent])[back],
+            labels=torch.cat([cast(Tensor, u.knows.labels) for u in sent])[back],
+            mixture=torch.cat([cast(Tensor, u.knows.mixture) for u in sent])[back],
         ),
     )
     parts = ("images", "labels", "history")
@@ -190,6 +196,7 @@ def _table(settings: dict, cell: dict) -> dict:
         x, y = data.sample(settings["images"], split="test", seed=seed)
         model = models.build("lenet", data, seed=seed)
         upload = share(model, x, y, BASELINES[cell["defense"]](), ("labels",), each=1, seed=seed)
+    attack: Matching
     if cell["attack"] == "iDLG":
         attack = IDLG(steps=settings["lbfgs"], show=False)
     else:
@@ -235,11 +242,13 @@ def _joint(settings: dict, cell: dict) -> dict:
     how, variant = JOINT[cell["attack"]], cell["variant"]
     v, each = victims(settings, variant), EACH.get(variant, 1)
     starts, steps, upload, x = settings["starts"], settings["joint"], v.upload, v.x
-    mixture = upload.knows.mixture[:, None]  # (U, 1, B + M, classes)
+    mixture = cast(Tensor, upload.knows.mixture)[:, None]  # (U, 1, B + M, classes)
     if how.get("tried"):
         starts, steps, n = 1, settings["tried_steps"], settings["tried_images"]
         upload, x = upload[:n], x[:n]
-        mixture = tried(upload.knows.labels[:, 0], 10, defended(settings, variant).lambda_g)
+        mixture = tried(
+            cast(Tensor, upload.knows.labels)[:, 0], 10, defended(settings, variant).lambda_g
+        )
     elif variant == MAIN:
         steps, n = settings["joint_main"], settings["some_images" if how else "images"]
         upload, x, mixture = upload[:n], x[:n], mixture[:n]
@@ -273,7 +282,7 @@ def _separate(settings: dict, cell: dict) -> dict:
     began = time.process_time()
     IDLG(steps=20, show=False).run(upload, seed=settings["seed"])
     unit = (time.process_time() - began) / 21
-    soft = upload.knows.mixture[:, 1]
+    soft = cast(Tensor, upload.knows.mixture)[:, 1]
     net = copy.deepcopy(upload.model).double().requires_grad_(False)
     f = net.features(torch.stack([v.x, v.concealed], 1).double().flatten(0, 1)).detach()
     apart = torch.stack([p.f for p in pairs]) - f.view(len(pairs), 2, -1)

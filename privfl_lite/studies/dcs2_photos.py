@@ -24,12 +24,13 @@ from __future__ import annotations
 
 import copy
 from functools import lru_cache
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 
 from .. import models
-from ..attacks import GS, IDLG, Pair
+from ..attacks import GS, IDLG, Matching, Pair
 from ..attacks.joint import joint
 from ..attacks.pair import Split, conv_maps, image_behind, refined, separate
 from ..attacks.recursive import kernel_equations
@@ -55,7 +56,9 @@ BASELINES = {
     "Soteria 0.5": lambda: Soteria(0.5),
     "ATS": lambda: ATS(POLICY),
 }
-VARIANTS = {  # name -> options of DCS² besides λg 0.7 and a start from training images
+VARIANTS: dict[
+    str, dict[str, Any]
+] = {  # name -> options of DCS² besides λg 0.7 and a start from training images
     "sample": {},
     "noise": {"start": "noise"},
     "mixup": {"start": "mixup"},
@@ -63,7 +66,7 @@ VARIANTS = {  # name -> options of DCS² besides λg 0.7 and a start from traini
     "λg 0.5": {"lambda_g": 0.5},
     "λg 1.0": {"lambda_g": 1.0},
 }
-JOINT = {"plain": {}, "smooth": {"tv": 0.03}}
+JOINT: dict[str, dict[str, Any]] = {"plain": {}, "smooth": {"tv": 0.03}}
 GRAY = "lenet, gray"
 
 
@@ -152,6 +155,7 @@ def _table(settings: dict, cell: dict) -> dict:
     steps = settings["conv_craft" if conv else "craft"]
     defense = hidden(settings, "cifar10", steps, colorless) if name == HIDDEN else BASELINES[name]()
     upload, x, y = victims(settings, net.split(",")[0], defense, colorless)
+    attack: Matching
     if cell["attack"] == "iDLG":
         attack = IDLG(steps=settings["lbfgs_gray" if colorless else "lbfgs"], show=False)
     else:
@@ -198,7 +202,7 @@ def _variant(settings: dict, cell: dict) -> dict:
 # Attackers who know that there are two
 
 
-def counted(net: torch.nn.Module) -> dict:
+def counted(net: models.Net) -> dict:
     """Unknown pixels and equations of ``Pair``'s last step, and of two images behind a lenet.
 
     The last layer and the third convolution fix both images' second feature maps (n each). Beside
@@ -245,7 +249,7 @@ def _pair(settings: dict, cell: dict) -> dict:
         n, pairs, maps = settings["pair_images"], splits(upload), conv_maps(net)
         tensors = [{m: t[k].double() for m, t in upload.gradients().items()} for k in range(n)]
         images = torch.stack([image_behind(net, tensors[k], pairs[k], maps) for k in range(n)])
-    f, soft = net.features(x.double()), upload.knows.mixture[:, 1]
+    f, soft = net.features(x.double()), cast(Tensor, upload.knows.mixture)[:, 1]
     off = [(p.f[0] - t).norm() / t.norm() for p, t in zip(pairs, f, strict=True)]
     return scores(settings, images, x[: len(images)]) | {
         "split": len(pairs),
@@ -262,7 +266,7 @@ def _pair(settings: dict, cell: dict) -> dict:
 
 def _joint(settings: dict, cell: dict) -> dict:
     upload, x, _ = victims(settings, "lenet", hidden(settings, "cifar10", settings["craft"]))
-    labels = upload.knows.mixture[:, None]  # (U, 1, 2, classes)
+    labels = cast(Tensor, upload.knows.mixture)[:, None]  # (U, 1, 2, classes)
     found, cost, count = joint(upload, labels, settings["joint"], 0, JOINT[cell["attack"]])
     out = scores(settings, found[:, 0, 0], x) | {"evaluations": count}
     out["cost"] = [float(f"{c:.3g}") for c in cost[:, 0].tolist()]

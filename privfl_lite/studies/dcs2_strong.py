@@ -6,6 +6,7 @@ Parts "ggl" and "imprint" of the study "dcs2-photos", and how its defenses are m
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -42,7 +43,8 @@ def hidden(settings: dict, data: str, steps: int, colorless: bool = False, **opt
     source, n = load(data), settings["pool"]
     x, y = source.x_train[:n], source.y_train[:n]
     pool = (gray(x) if colorless else x, y)
-    return DCS2(**({"steps": steps, "start": "sample", "pool": pool} | options))
+    all_options: dict[str, Any] = {"steps": steps, "start": "sample", "pool": pool} | options
+    return DCS2(**all_options)
 
 
 def ggl(settings: dict, cell: dict) -> dict:
@@ -78,12 +80,12 @@ def imprint(settings: dict, cell: dict) -> dict:
     rows = row_quotients(weight, bias).view(len(x), -1, *x.shape[1:]) * std + mean
     hit = bias.abs() > 1e-4 * bias.abs().amax(1, keepdim=True)
     last = torch.stack([r[h][-1] for r, h in zip(rows, hit, strict=True)])
-    nearest = [
+    found = [
         r[h][(r[h].clamp(0, 1) - image).flatten(1).norm(dim=1).argmin()]
         for r, h, image in zip(rows, hit, x, strict=True)
     ]
-    nearest = torch.stack(nearest)
-    out = {
+    nearest = torch.stack(found)
+    out: dict[str, Any] = {
         "position": scores(settings, last, x),
         "matched": scores(settings, nearest, x),
         "occupied": {str(k): v for k, v in sorted(Counter(hit.sum(1).tolist()).items())},

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import statistics
 from dataclasses import dataclass, replace
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -150,7 +151,8 @@ class RoundSoteria(Soteria):
         (client,) = ctx.who
         mine = ctx.memory[client]
         if int(mine.get("round", -1)) != ctx.round:
-            some = replace(ctx, x=ctx.x[:, : self.images], y=ctx.y[:, : self.images])
+            x, y = (cast(Tensor, part)[:, : self.images] for part in (ctx.x, ctx.y))
+            some = replace(ctx, x=x, y=y)
             mine.update(round=torch.tensor(ctx.round), mask=largest(self.scores(some), self.rate))
         keep = mine["mask"]
         return {n: t * keep[:, None] if n == "head.weight" else t for n, t in g.items()}
@@ -196,7 +198,7 @@ def train(settings: dict, cell: dict, seed: int) -> dict:
     own, who = clients[CLIENT], [CLIENT] if cell["defended"] == "one" else list(range(len(clients)))
     if cell["how"] == "absent":
         clients, who = clients[:CLIENT] + clients[CLIENT + 1 :], []
-    guard = ForClients(defense_of(settings, cell, pool), who)
+    guard = ForClients(defense_of(settings, cell, pool), tuple(who))
     eta, batch, momentum = settings["eta"][data], settings["batch"], settings["momentum"]
     run = FedAvg(
         models.build(settings["model"][data], source, seed=seed, **settings["options"][data]),
@@ -217,7 +219,7 @@ def train(settings: dict, cell: dict, seed: int) -> dict:
         norms = torch.tensor([r.norms for r in run.history])  # (rounds, clients)
         rest = norms[:, [c for c in range(len(clients)) if c != CLIENT]].mean(1)
         out["update"] = round((norms[:, CLIENT] / rest).mean().item(), 4)
-    inner = run.defense.inner
+    inner = guard.inner
     if isinstance(inner, DCS2):
         last = torch.cat([part.history[:, 1, -1] for part in crafted(run.memory).values()])
         out["cosine"] = round(last.mean().item(), 4)

@@ -13,13 +13,13 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from .. import metrics, models
-from ..attacks import GS, IDLG, Reconstruction, Recursive, Unguard, UnguardRows
+from ..attacks import GS, IDLG, Attack, Reconstruction, Recursive, Unguard, UnguardRows
 from ..attacks.guard import estimated, own_part, read_features
 from ..client import share
 from ..data import load
@@ -33,7 +33,7 @@ from .pictures import packed
 
 MAIN = "β 0.7"
 STD = 0.3081  # of MNIST's pixels, by which GS's authors divide
-VARIANTS = {  # name -> options of Entangle
+VARIANTS: dict[str, dict[str, Any]] = {  # name -> options of Entangle
     "β 0.9": {"beta": 0.9},
     MAIN: {"beta": 0.7},
     "β 0.5": {"beta": 0.5},
@@ -147,8 +147,8 @@ def _scored(settings: dict, found: Reconstruction, x: Tensor) -> dict:
 def _table(settings: dict, cell: dict) -> dict:
     v, seed = victims(settings, MAIN), settings["seed"]
     upload = v.upload
-    if TABLE[cell["defense"]]:
-        made = TABLE[cell["defense"]]()
+    if make := TABLE[cell["defense"]]:
+        made = make()
         upload = share(upload.model, v.x, v.y, made, ("labels",), each=1, seed=seed)
     attack = GS(steps=settings["gs"], restarts=settings["restarts"], show=False)
     found = attack.run(upload, seed=seed)
@@ -180,12 +180,13 @@ def _variant(settings: dict, cell: dict) -> dict:
     upload, own = v.upload, IDLG(steps=settings["lbfgs"], nonzero=True, show=False)
     if name == GRANTED and added:  # nothing is missing once it is subtracted
         return _scored(settings, Recursive().run(own_part(upload)), v.x)
-    attack = {
+    chosen: dict[str, Attack] = {
         "GS": GS(steps=settings["gs"], show=False),
         "iDLG": IDLG(steps=settings["lbfgs"], show=False),
         "recursive": Recursive(),
         "rows filled in": UnguardRows(),
-    }.get(name, Unguard(own))
+    }
+    attack = chosen.get(name, Unguard(own))
     upload = _without_guard(upload) if name in (ALONE, "rows filled in") else upload
     found = attack.run(upload, seed=seed)
     out = _scored(settings, found, v.x)
@@ -228,7 +229,7 @@ def _update(settings: dict, cell: dict) -> dict:
     """Δ of several local steps on one image: the "model update" of §3.1 rather than a gradient."""
     few = {**settings, "images": settings["update_images"]}
     v = victims(few, MAIN, Plan(**settings["plan"]))
-    attack = IDLG(steps=settings["update_steps"], show=False)
+    attack: Attack = IDLG(steps=settings["update_steps"], show=False)
     if cell["attack"] == GRANTED:
         attack = Unguard(IDLG(steps=settings["update_steps"], nonzero=True, show=False))
     found = attack.run(v.upload, seed=settings["seed"])

@@ -12,9 +12,11 @@ from __future__ import annotations
 
 import statistics
 import time
+from collections.abc import Callable
+from typing import cast
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from .. import models
 from ..attacks.membership import LabelOracle, boundary_scores, gap_scores, loss_scores
@@ -35,9 +37,15 @@ METHODS = {  # name -> defense, given the local rate
     "CA-FL": lambda eta: CAFL(eps=5.0, ratio=0.1),
     "β 0.7": lambda eta: Entangle(0.7),
 }
-MORE = {
+
+
+def _entangled(beta: float) -> Callable[[float], Defense]:
+    return lambda eta: Entangle(beta)
+
+
+MORE: dict[str, Callable[[float], Defense]] = {
     "FedAvg, no guard": lambda eta: Defense(),  # the nine private clients alone
-    **{f"β {b}": lambda eta, b=b: Entangle(b) for b in (0.1, 0.3, 0.5, 0.9)},
+    **{f"β {b}": _entangled(b) for b in (0.1, 0.3, 0.5, 0.9)},
     "β 0.7, random units": lambda eta: Entangle(0.7, score="random"),
     "β 0.7, rows": lambda eta: Entangle(0.7, "rows"),
     "β 0.7, both": lambda eta: Entangle(0.7, "both"),
@@ -101,7 +109,7 @@ def federation(settings: dict, method: str, split: str, seed: int, rounds: int) 
     )
 
 
-def _net(settings: dict, seed: int) -> nn.Module:
+def _net(settings: dict, seed: int) -> models.Net:
     return models.build(like=load("mnist"), seed=seed, **settings["model"])
 
 
@@ -114,7 +122,7 @@ def _train(settings: dict, cell: dict) -> dict:
     accuracy, ratios, membership = [], [], []
     attacked = method in METHODS and (split, seed) == ("dirichlet", settings["seeds"][0])
     for report in run:
-        accuracy.append(round(report.accuracy, 4))
+        accuracy.append(round(cast(float, report.accuracy), 4))
         if isinstance(run.defense, Entangle):
             each = [run.memory[c]["ratio"] for c in report.clients[1:]]
             ratios.append(round(torch.stack(each).mean().item(), 4))

@@ -12,6 +12,7 @@ import copy
 import json
 from dataclasses import replace
 from functools import lru_cache
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -88,7 +89,8 @@ def private(settings: dict, cell: dict, seed: int) -> tuple[Tensor, Tensor, int]
         data.sample(batch, seed=1000 * seed + k, split=settings["split"], distinct=True)
         for k in range(n // batch)
     ]
-    return *(torch.cat(column) for column in zip(*parts, strict=True)), batch
+    x, y = (torch.cat(column) for column in zip(*parts, strict=True))
+    return x, y, batch
 
 
 def _with_shared_label(
@@ -158,7 +160,8 @@ def upload(settings: dict, cell: dict, net: models.Net, x: Tensor, y: Tensor, ba
     knows = ("labels",) if granted else ()
     sent = share(net, x, y, each=batch, plan=plan, mode=mode, knows=knows)
     if level == "wrong":
-        sent = replace(sent, knows=Facts(labels=(sent.knows.labels + 1) % net.num_classes))
+        labels = cast(Tensor, sent.knows.labels)
+        sent = replace(sent, knows=Facts(labels=(labels + 1) % net.num_classes))
     if cause == "local steps, read as a gradient":
         sent = replace(sent, kind="gradient", tensors=sent.gradients(), plan=None)
     return sent
@@ -177,7 +180,9 @@ def attack(settings: dict, cell: dict) -> Matching:
     return (DLG if level == "joint search" else IDLG)(steps=lbfgs, show=False)
 
 
-def torch_lbfgs(sent: Upload, evaluations: int, line_search: str | None, seed: int) -> tuple:
+def torch_lbfgs(
+    sent: Upload, evaluations: int, line_search: str | None, seed: int
+) -> Reconstruction:
     """DLG's optimizer, torch.optim.LBFGS, one problem at a time: images, and final / first cost.
 
     Same starts and labels as ``IDLG`` with the same seed. The image is that of the last step, as in
@@ -259,7 +264,7 @@ def _run(settings_json: str, cause: str, level: str | int, nets: int) -> dict:
             found = torch_lbfgs(sent, settings["evaluations"]["lbfgs"], search, seed)
             out["diverged"] += int((found.cost >= 1).sum())  # ends above its start, or in NaN
         elif cause == "restarts, batch of 2":
-            found, oracle = _restarts(sent, attack(settings, cell), level, x, y, seed)
+            found, oracle = _restarts(sent, attack(settings, cell), int(level), x, y, seed)
             out.setdefault("oracle_psnr", []).extend(oracle)
         else:
             found = attack(settings, cell).run(sent, seed=seed)

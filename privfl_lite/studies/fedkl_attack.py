@@ -37,6 +37,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache, partial
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -58,13 +59,15 @@ KNOWS = {  # of the lock -> what LockMatching does about it
     "lock's gradient": "known",
     "key and lock": "known",
 }
-VARIANTS = {  # name -> options of FedKL
+VARIANTS: dict[str, dict[str, Any]] = {  # name -> options of FedKL
     "Eq. 30": {},
     "ReLU": {"activation": "relu"},
     "U(±0.5)": {"init": 0.5},
     "own lock": {"fresh": True},
 }
-MORE = {  # setting -> how uploads are made, attacks
+MORE: dict[
+    str, tuple[dict[str, Any], tuple[str, ...]]
+] = {  # setting -> how uploads are made, attacks
     "eval": ({"mode": "eval"}, ("closed form", "known", "joint", "GS, joint")),
     "trained": ({"trained": True}, ("closed form", "known", "joint")),
     "trained, eval": ({"trained": True, "mode": "eval"}, ("closed form", "known")),
@@ -99,7 +102,7 @@ CONTROLS = (  # setting, attack: cells after all others, so that these keep thei
     ("photographs", "closed form"),
 )
 SECRET = {"joint": "joint", "known": "known", "first round": "key"}
-AS_GS = {"distance": "cosine", "optimizer": "adam", "tv": GS.tv, "box": True}
+AS_GS: dict[str, Any] = {"distance": "cosine", "optimizer": "adam", "tv": GS.tv, "box": True}
 
 
 def _settings(profile: str) -> dict:
@@ -180,13 +183,13 @@ def score(settings: dict, found: Tensor, x: Tensor) -> dict:
 
 def searched(settings: dict, targets: list[Target], make: Callable, starts: int = 1) -> dict:
     """Search all targets ``starts`` times; of an upload's starts, that of least cost counts."""
-    x, y = (torch.cat([t[i] for t in targets]) for i in (1, 2))
-    tries, costs, batch = [], [], targets[0].upload.batch
+    x, y = (torch.cat([getattr(t, part) for t in targets]) for part in ("x", "y"))
+    each, ends, batch = [], [], targets[0].upload.batch
     for s in range(starts):
         found = [make().run(t.upload, seed=settings["seed"] + s) for t in targets]
-        tries.append(torch.cat([f.images for f in found]))
-        costs.append(torch.cat([f.cost for f in found]).repeat_interleave(batch))
-    tries, costs = torch.stack(tries), torch.stack(costs).nan_to_num(torch.inf)
+        each.append(torch.cat([f.images for f in found]))
+        ends.append(torch.cat([f.cost for f in found]).repeat_interleave(batch))
+    tries, costs = torch.stack(each), torch.stack(ends).nan_to_num(torch.inf)
 
     def after(k: int) -> Tensor:
         return tries[costs[:k].argmin(0), torch.arange(len(x), device=costs.device)]
@@ -219,13 +222,15 @@ def _floor(settings: dict, cell: dict) -> dict:
 
 def _table(settings: dict, cell: dict) -> dict:
     net, attack, knows = cell["net"], cell["attack"], cell["knows"]
-    options = {"share_lock": True, "knows": ("labels",)} if knows == "lock's gradient" else {}
+    options: dict[str, Any] = {}
+    if knows == "lock's gradient":
+        options = {"share_lock": True, "knows": ("labels",)}
     aim = target(settings, settings["seed"], net, **options)
     if attack in ("DLG", "GS"):
         steps = settings["steps" if attack == "DLG" else "gs"]
-        make = partial(IDLG if attack == "DLG" else GS, steps=steps, show=False)
+        make: Callable = partial(IDLG if attack == "DLG" else GS, steps=steps, show=False)
         if net == "lock":
-            how = {"secret": KNOWS[knows], **(AS_GS if attack == "GS" else {})}
+            how: dict[str, Any] = {"secret": KNOWS[knows], **(AS_GS if attack == "GS" else {})}
             make = partial(LockMatching, steps=steps, show=False, **how)
         return searched(settings, [aim], make)
     how = dict(settings[attack.lower()])
@@ -245,7 +250,7 @@ def _informed(settings: dict, cell: dict) -> dict:
     net = variant if variant in NETS else "lock"
     first = attack.endswith("first round")
     knows = ("coefficients",) if attack == "closed form" else ("lock",) if first else ()
-    options = VARIANTS.get(variant, {}) | {"knows": knows}
+    options: dict[str, Any] = VARIANTS.get(variant, {}) | {"knows": knows}
     targets = [target(settings, seed, net, **options) for seed in settings["nets"]]
     if attack == "closed form":
         return solved(settings, targets, Recursive() if net == "open" else Unlock())
@@ -255,7 +260,7 @@ def _informed(settings: dict, cell: dict) -> dict:
 
 def _matching(settings: dict, attack: str) -> Callable:
     gs, secret = attack.startswith("GS, "), SECRET[attack.removeprefix("GS, ")]
-    how = AS_GS if gs else {}
+    how: dict[str, Any] = AS_GS if gs else {}
     return partial(LockMatching, steps=settings["informed"], secret=secret, show=False, **how)
 
 
@@ -307,7 +312,9 @@ def unit(images: int) -> float:
 
 def _more(settings: dict, cell: dict) -> dict:
     setting, attack = cell["setting"], cell["attack"]
-    how, closed, extra = dict(MORE[setting][0]), attack.startswith("closed form"), {}
+    how: dict[str, Any] = dict(MORE[setting][0])
+    extra: dict[str, Any] = {}
+    closed = attack.startswith("closed form")
     how["knows"] = ("coefficients",) if closed else ("labels", "key", "lock")
     if how.pop("trained", False):
         targets, extra["accuracy"] = trained(settings, **how)
@@ -323,10 +330,10 @@ def _more(settings: dict, cell: dict) -> dict:
         if "data" in how:
             targets = [targets[0].first(settings["photographs"])]
         granted = attack.endswith("granted")
-        attack = Recursive() if how.get("net") == "open" else Unlock(granted=granted)
-        return solved(settings, targets, attack, granted) | extra
+        solver = Recursive() if how.get("net") == "open" else Unlock(granted=granted)
+        return solved(settings, targets, solver, granted) | extra
     if attack == "DLG":
-        make = partial(IDLG, steps=settings["informed"], show=False)
+        make: Callable = partial(IDLG, steps=settings["informed"], show=False)
     else:
         make = _matching(settings, attack)
     starts = 1 if attack in ("DLG", "known", "GS, known") else settings["more_starts"]

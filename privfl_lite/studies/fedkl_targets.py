@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from dataclasses import replace
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -39,12 +39,14 @@ def target(
     each: int = 1,
     knows: tuple[str, ...] = ("labels", "key", "lock"),
     data: str = "mnist",
-    **options: object,
+    **options: Any,
 ) -> Target:
     """Uploads of clients with ``each`` test images to an untrained net; ``options``: of FedKL."""
-    data = load(data, size=32)
-    model = models.build("lenet", data, seed=seed)
-    x, y = data.sample(settings["images"], seed, "test", distinct=each > 1)  # labels give the order
+    source = load(data, size=32)
+    model = models.build("lenet", source, seed=seed)
+    x, y = source.sample(
+        settings["images"], seed, "test", distinct=each > 1
+    )  # labels give the order
     if net == "lock":
         return Target(share(model, x, y, FedKL(seed=seed, **options), knows, each, mode=mode), x, y)
     model = normalize(model) if net == "batch norm" else model
@@ -75,7 +77,7 @@ def trained(
         x = x.to(model.head.weight.dtype)
         upload = share(model, x, y, run.defense, knows, each=1, mode=mode, memory=memory)
         out.append(Target(upload, x, y))
-    return out, round(run.history[-1].accuracy, 4)
+    return out, round(cast(float, run.history[-1].accuracy), 4)
 
 
 @lru_cache
@@ -100,7 +102,7 @@ def training(rounds: int, seed: int, net: str, options: tuple) -> FedAvg:
 
 def opened(upload: Upload, knows: str) -> Upload:
     """One upload whose model has a lock that makes the γ and β that the server goes by."""
-    matrix, key = upload.knows.lock, upload.knows.key
+    matrix, key = cast(Tensor, upload.knows.lock), cast(Tensor, upload.knows.key)
     if knows == "wrong key":
         key = torch.rand(key.shape, generator=generator(1)).to(key)
     model = copy.deepcopy(upload.model)

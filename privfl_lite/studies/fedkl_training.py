@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import copy
 import statistics
+from collections.abc import Callable
 
 import torch
 from torch import nn
@@ -32,14 +33,16 @@ from .. import models
 from ..data import load
 from ..defenses import Defense, FedKL
 from ..federated import FedAvg, evaluate
-from ..keylock import Locked, lock, locks, normalize
+from ..keylock import KeyLock, Locked, lock, locks, normalize
 from ..metrics import wilson
 from ..runtime import generator, seeded, torchvision
 from ..wire import Plan
 from .base import Study
 from .judge import spread
 
-ARMS = {  # name -> the network's change, the defense
+ARMS: dict[
+    str, tuple[Callable, Callable[[int], Defense]]
+] = {  # name -> the network's change, the defense
     "FedAvg": (copy.deepcopy, lambda seed: Defense()),
     "FedAvg + BatchNorm": (normalize, lambda seed: Defense()),
     "FedKL": (copy.deepcopy, lambda seed: FedKL(seed=seed)),
@@ -154,7 +157,7 @@ def scores(run: FedAvg, settings: dict, cell: dict, start: torch.Tensor) -> dict
     return out
 
 
-def other_keys(nets: list[nn.Module], test: tuple, seed: int, draws: int) -> dict:
+def other_keys(nets: list[models.Net], test: tuple, seed: int, draws: int) -> dict:
     """Accuracies of personal models with keys, or keys and locks, that are not theirs."""
     found: dict[str, list[float]] = {"random": [], "wrong key": [], "other key": [], "zero": []}
 
@@ -164,19 +167,20 @@ def other_keys(nets: list[nn.Module], test: tuple, seed: int, draws: int) -> dic
             change(m.lock)
         found[kind].append(round(evaluate(net, *test)[0], 4))
 
-    def new_key(part: nn.Module, *stream: int) -> None:
+    def new_key(part: KeyLock, *stream: int) -> None:
         part.key = torch.rand(len(part.key), generator=generator(seed, *stream)).to(part.key)
 
-    def anew(part: nn.Module, draw: int) -> None:
+    def anew(part: KeyLock, draw: int) -> None:
         new_key(part, 0, draw)
         with seeded(1000 * seed + draw):
-            part.scale.reset_parameters(), part.shift.reset_parameters()
+            part.scale.reset_parameters()
+            part.shift.reset_parameters()
 
     def zero(part: nn.Module) -> None:
         for p in part.parameters():
             p.data.zero_()
 
-    def taken(part: nn.Module, j: int) -> None:
+    def taken(part: KeyLock, j: int) -> None:
         part.key = next(locks(nets[j]))[1].lock.key
 
     for draw in range(draws):  # without its key and lock each personal model is the global one

@@ -26,7 +26,8 @@ def _compute(settings: dict, cell: dict) -> dict:
     data, seed = load(settings["dataset"]), cell["seed"]
     model = models.build(settings["model"], data, seed=seed)
     x, y = data.sample(settings["images"], seed=seed)
-    attack = attacks.ATTACKS[cell["attack"]](steps=settings["steps"][cell["attack"]], show=False)
+    steps = settings["steps"][cell["attack"]]
+    attack = attacks.build(cell["attack"], steps=steps, show=False)
     found = attack.run(share(model, x, y, each=1), seed=seed)
     scores = metrics.compare(found.images, x)
     return {

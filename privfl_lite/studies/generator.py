@@ -46,7 +46,7 @@ def _compute(settings: dict, cell: dict) -> dict:
         return _train(settings)
     name, seed = cell["cell"], settings["seed"]
     size, steps = 32 if name == "grnn" else 28, settings["steps"][name]
-    attack = GRNN(steps=steps, show=False)
+    attack: GRNN | GGL = GRNN(steps=steps, show=False)
     if name != "grnn":
         optimizer, restarts = name.removeprefix("ggl-"), settings["restarts"][name]
         attack = GGL(optimizer=optimizer, steps=steps, restarts=restarts, show=False)

@@ -8,6 +8,8 @@ scored against the transformed and the private image. "accuracy": FedAvg with ev
 
 from __future__ import annotations
 
+from typing import Any, cast
+
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
@@ -37,7 +39,8 @@ def encode(x: Tensor, y: Tensor, rounds: int, k: int, seed: int) -> tuple[Tensor
     """Fresh blends in each of several rounds: images (E, …), soft labels and M (E, n)."""
     rng = generator(seed)
     mixed = [mix(x, y, rng, k) for _ in range(rounds)]
-    return tuple(torch.cat(part) for part in zip(*mixed, strict=True))
+    images, labels, matrix = (torch.cat(part) for part in zip(*mixed, strict=True))
+    return images, labels, matrix
 
 
 def decoders(e: Tensor, m: Tensor, restarts: int, adam: bool = True) -> dict[str, Tensor]:
@@ -160,9 +163,9 @@ def _ats(settings: dict, cell: dict) -> dict:
         right = (model(data.x_test).argmax(1) == data.y_test).float().mean().item()
     x, y = data.sample(s["images"], split="test", seed=0)
     defense = build(POLICIES[cell["defense"]])
-    seen = [defense.data(x[i : i + 1], y[i : i + 1], generator(0, i))[0] for i in range(len(x))]
-    upload, seen = share(model, x, y, defense, knows=("labels",), each=1), torch.cat(seen)
-    out = {"trained_to": round(right, 4)}
+    each = [defense.data(x[i : i + 1], y[i : i + 1], generator(0, i))[0] for i in range(len(x))]
+    upload, seen = share(model, x, y, defense, knows=("labels",), each=1), torch.cat(each)
+    out: dict[str, Any] = {"trained_to": round(right, 4)}
     for name, attack in (
         ("GS", attacks.GS(steps=s["gs_steps"], show=False)),
         ("recursion", attacks.Recursive()),
@@ -186,7 +189,7 @@ def _accuracy(settings: dict, cell: dict) -> dict:
             seed=seed,
             show=False,
         )
-        reached.append(round(list(run)[-1].accuracy, 4))
+        reached.append(round(cast(float, list(run)[-1].accuracy), 4))
     return {"accuracy": reached}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -32,7 +33,8 @@ def matching(images: Tensor, x: Tensor, batch: int) -> Tensor:
 
 def scores(settings: dict, found: Tensor, x: Tensor) -> dict:
     """PSNR and SSIM of each image, mean, standard deviation, 95 % interval; rate of successes."""
-    values, out = metrics.compare(found, x), {"images": len(x)}
+    values = metrics.compare(found, x)
+    out: dict[str, Any] = {"images": len(x)}
     for name, places in (("psnr", 2), ("ssim", 4)):
         each = [min(v, 150.0) for v in values[name].tolist()]
         out[name] = [round(v, places) for v in each]

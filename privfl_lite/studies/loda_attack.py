@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import statistics
 import time
+from typing import Any
 
 import torch
 
@@ -147,7 +148,7 @@ def _encoding(settings: dict, cell: dict) -> dict:
         residual = stationarity(g, e, c * settings["unit"])(x)
     unit = c * settings["unit"] * (e - x).flatten(1).norm(dim=1)
     left = {"eq5": residual, "kkt": violation(residual, e)}
-    out = {"found": {"x′": scores(e, x), "negative": scores(1 - e, x)}}
+    out: dict[str, Any] = {"found": {"x′": scores(e, x), "negative": scores(1 - e, x)}}
     out["features"] = round(ratio.median().item(), 4)
     out |= {n: round((r.flatten(1).norm(dim=1) / unit).median().item(), 3) for n, r in left.items()}
     out["on_the_box"] = round(((e <= 0) | (e >= 1)).double().mean().item(), 3)
@@ -210,7 +211,7 @@ def _time(settings: dict, cell: dict) -> dict:
     With 10 steps instead of 500: all steps cost the same.
     """
     x, start = public_sample(settings, 200).split(100)
-    out = {"images": 100, "steps": 10, "at_once": AT_ONCE}
+    out: dict[str, Any] = {"images": 100, "steps": 10, "at_once": AT_ONCE}
     for layers in MAIN:
         g, ratios = extractor(settings, layers), []
         for again in range(4):

@@ -6,6 +6,8 @@ against the private images, and mostly "choice" and "picture".
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -34,7 +36,7 @@ def by_inversion(settings: dict, cell: dict) -> dict:
     many = settings["encodings"] if layers == "loda1" else [1]
     seen = [private(settings, layers, seed)[1] for seed in range(max(many))]
     found = {str(n): invert(g, seen[:n], float(best), steps=steps, show=False) for n in many}
-    out = {"choice": {"tv": float(best), "table": table}}
+    out: dict[str, Any] = {"choice": {"tv": float(best), "table": table}}
     if layers in MAIN:
         out["picture"] = strip(settings, found[str(max(many))])
         sent = matched(settings, layers)
@@ -46,7 +48,8 @@ def by_equation_6(settings: dict, cell: dict) -> dict:
     """Rate, then c, then steps, one after the other; "released" is the committed choice."""
     layers, unit = cell["layers"], settings["unit"]
     g, (x, e) = extractor(settings, layers), public(settings, layers, settings["public"])
-    now, tables = {"rate": 1e-2, "c": 1, "steps": 100}, {}
+    now: dict[str, Any] = {"rate": 1e-2, "c": 1, "steps": 100}
+    tables = {}
 
     def attack(e: Tensor, rate: float, c: float, steps: int) -> Tensor:
         return adaptive(g, e, c * unit, int(steps), rate)

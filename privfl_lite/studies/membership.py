@@ -26,7 +26,7 @@ from ..data import load
 from ..federated import FedAvg
 from ..gradients import Tensors
 from ..metrics import auc, auc_interval, tpr_at_fpr, tpr_interval
-from ..models import build
+from ..models import Net, build
 from ..runtime import generator
 from ..wire import Plan
 from .base import Study
@@ -67,11 +67,11 @@ def _cells(settings: dict) -> list[dict]:
     return cells
 
 
-def _net(settings: dict, data: object) -> nn.Module:
+def _net(settings: dict, data: object) -> Net:
     return build("mlp", data, seed=settings["seed"], hidden=settings["hidden"])
 
 
-def overfit(net: nn.Module, x: Tensor, y: Tensor, steps: int) -> nn.Module:
+def overfit(net: Net, x: Tensor, y: Tensor, steps: int) -> Net:
     """Train on x, y by heart: Adam on all images at once."""
     net = copy.deepcopy(net)
     adam = torch.optim.Adam(net.parameters(), 0.003)
@@ -82,12 +82,12 @@ def overfit(net: nn.Module, x: Tensor, y: Tensor, steps: int) -> nn.Module:
     return net
 
 
-def local_model(server: nn.Module, delta: Tensors) -> nn.Module:
+def local_model(server: Net, delta: Tensors) -> Net:
     """θ + Δ: what the server can rebuild of a client's model from its update (1, *shape)."""
     net = copy.deepcopy(server)
     with torch.no_grad():
         for n, p in net.named_parameters():
-            p += delta[n][0]
+            p.add_(delta[n][0])
     return net
 
 
@@ -120,7 +120,7 @@ def _federation(text: str, how: str) -> dict[tuple[int, str], tuple]:
     return found
 
 
-def _victim(settings: dict, cell: dict) -> tuple[nn.Module, Tensor, Tensor]:
+def _victim(settings: dict, cell: dict) -> tuple[Net, Tensor, Tensor]:
     """The model under attack and all that it was trained on."""
     if cell["how"] != "central":
         return _federation(json.dumps(settings), cell["how"])[cell["round"], cell["target"]]
@@ -129,7 +129,7 @@ def _victim(settings: dict, cell: dict) -> tuple[nn.Module, Tensor, Tensor]:
     return overfit(_net(settings, data), x, y, settings["central_steps"]), x, y
 
 
-def roc(members: Tensor, others: Tensor, grid: np.ndarray = GRID) -> np.ndarray:
+def roc(members: np.ndarray, others: np.ndarray, grid: np.ndarray = GRID) -> np.ndarray:
     """True positive rate at each false positive rate of ``grid``, straight between thresholds."""
     cuts = np.append(np.unique(np.concatenate([members, others])), np.inf)[::-1]
     fpr, tpr = (1 - np.searchsorted(np.sort(s), cuts) / len(s) for s in (others, members))

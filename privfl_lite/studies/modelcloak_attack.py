@@ -21,6 +21,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 from functools import lru_cache
 
+from torch import Tensor
+
 from .. import metrics, models
 from ..attacks import IDLG, Reconstruction
 from ..client import share
@@ -159,7 +161,7 @@ def _search(settings: dict, data: str, defense: Defense, start: str) -> dict:
     return dict(_made[key])
 
 
-def averaged(settings: dict, data: str, std: float, rounds: int) -> tuple[Upload, object]:
+def averaged(settings: dict, data: str, std: float, rounds: int) -> tuple[Upload, Tensor]:
     """The mean of what each client sent in some rounds from the same weights, and its images."""
     sent = [
         victims(settings, data, settings["images"][data], DPGaussian(std), seed=r)
@@ -179,7 +181,7 @@ def _informed(settings: dict, cell: dict) -> dict:
     return _scores(settings, attack.run(upload, seed=settings["seed"]), x)
 
 
-def _scores(settings: dict, found: Reconstruction, x: object) -> dict:
+def _scores(settings: dict, found: Reconstruction, x: Tensor) -> dict:
     images = metrics.as_image(found.images)
     apart, psnr = metrics.l2(images, x), metrics.psnr(images, x)
     hits = int((apart <= settings["threshold"]).sum())

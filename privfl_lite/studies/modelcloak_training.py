@@ -10,6 +10,7 @@ the classes. "where" is the place of the noise: at the server (released code), o
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from .. import models
 from ..data import load
@@ -61,10 +62,11 @@ def _cells(settings: dict) -> list[dict]:
     cells = []
     for data in settings["datasets"]:
         cells += [{"data": data, "where": "no noise", "seed": s} for s in settings["seeds"]]
-        for where, pairs in (
-            ("server", [[s, c] for s in SIGMAS for c in CLIPS]),
-            ("client", UPLOAD_SETTINGS),
-        ):
+        grid: dict[str, list] = {
+            "server": [[s, c] for s in SIGMAS for c in CLIPS],
+            "client": UPLOAD_SETTINGS,
+        }
+        for where, pairs in grid.items():
             cells += [
                 {"data": data, "where": where, "sigma": s, "clip": c, "seed": settings["grid_seed"]}
                 for s, c in pairs
@@ -72,7 +74,9 @@ def _cells(settings: dict) -> list[dict]:
     return cells
 
 
-def cloak(settings: dict, data: str, where: str, sigma: float, clip: float, **more: str):
+def cloak(
+    settings: dict, data: str, where: str, sigma: float, clip: float, **more: Any
+) -> ModelCloak:
     """ModelCloak by layer whose noise on the mean is that of ``noise_of`` clients a round."""
     share = settings["per_round"][data] / settings["noise_of"]
     scaled = sigma * (share if where == "server" else math.sqrt(share))

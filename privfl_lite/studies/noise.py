@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from ..attacks import GS
 from ..attacks.matching import Matching
@@ -19,7 +19,7 @@ from ..client import share
 from ..data import load
 from ..defenses import DPSGD
 from ..metrics import bootstrap_interval, compare
-from ..models import build
+from ..models import Net, build
 from ..privacy import analytic_gaussian_epsilon
 from ..wire import Noise, Upload
 from .base import Study
@@ -28,16 +28,13 @@ from .pictures import pack
 KNOWN = ("labels", "noise", "clip")
 
 
-def averaged(
-    net: nn.Module, x: Tensor, y: Tensor, sigma: float, clip: float, rounds: int
-) -> Upload:
+def averaged(net: Net, x: Tensor, y: Tensor, sigma: float, clip: float, rounds: int) -> Upload:
     """The mean of what single-image clients send in ``rounds`` rounds from the same weights."""
-    defense, total = DPSGD(clip, sigma), None
+    defense = DPSGD(clip, sigma)
+    total: dict[str, Tensor] = {}
     for t in range(rounds):
         sent = share(net, x, y, defense, KNOWN, each=1, seed=t)
-        total = (
-            sent.tensors if total is None else {n: v + sent.tensors[n] for n, v in total.items()}
-        )
+        total = {n: total[n] + v if t else v for n, v in sent.tensors.items()}
     known = replace(sent.knows, noise=Noise(sigma * clip / rounds**0.5))
     return Upload({n: v / rounds for n, v in total.items()}, "gradient", sent.model, 1, knows=known)
 

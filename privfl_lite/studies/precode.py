@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import time
 from dataclasses import dataclass
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -29,7 +30,7 @@ from ..wire import Plan
 from .base import Study
 from .pictures import pack
 
-ELSEWHERE = {  # name -> data, network, options
+ELSEWHERE: dict[str, tuple[str, str, dict[str, Any]]] = {  # name -> data, network, options
     "LeNet, sigmoid": ("mnist", "lenet", {}),
     "LeNet, ReLU": ("mnist", "lenet", {"act": "relu", "init": 0.1}),
     "LeNet-5, max pooling": ("mnist", "lenet5", {}),
@@ -56,8 +57,8 @@ def randomness(
 ) -> dict[str, float]:
     """Noise to signal of each tensor of the gradient: root of the total variance over draws,
     divided by the length of the mean; the median over images. ``None``: net draws by itself."""
-    net = stateless(net if defense is None else defense.model(copy.deepcopy(net)), "eval")
-    f, theta, sent = gradient_function(net), weights(net), []
+    used = stateless(net if defense is None else defense.model(copy.deepcopy(net)), "eval")
+    f, theta, sent = gradient_function(used), weights(used), []
     for j in range(draws):
         with seeded(j):
             sent.append(f(theta, x[:, None], y[:, None]))
@@ -149,9 +150,10 @@ def _elsewhere(settings: dict, cell: dict) -> dict:
 
 def _train(settings: dict, cell: dict) -> dict:
     """Accuracy of FedAvg, and the draw's standard deviation and randomness when it ends."""
-    data, out = load("mnist"), {"accuracy": [], "std": [], "randomness": [], "seconds": []}
+    data = load("mnist")
+    out: dict[str, list] = {"accuracy": [], "std": [], "randomness": [], "seconds": []}
     for seed in settings["seeds"]:
-        defense = Defense()
+        defense: Defense = Defense()
         if cell["draw"] != "none":
             shift = settings["shifts"][cell["draw"]]
             defense = Draw(256, settings["beta"], seed, shift)
@@ -171,7 +173,7 @@ def _train(settings: dict, cell: dict) -> dict:
         for _ in run:
             pass
         out["seconds"].append(round(time.process_time() - began, 2))
-        out["accuracy"].append(round(run.history[-1].accuracy, 4))
+        out["accuracy"].append(round(cast(float, run.history[-1].accuracy), 4))
         if cell["draw"] != "none":
             layer = run.model.features[-1]
             x, y = (t[:6].to(layer.encode.weight.device) for t in (data.x_test, data.y_test))

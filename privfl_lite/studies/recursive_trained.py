@@ -8,6 +8,7 @@ the attacker were told each layer's error signal and which of its units are on?
 from __future__ import annotations
 
 import copy
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -84,7 +85,7 @@ def too_few(layer: nn.Conv2d, size: tuple[int, int], on: Tensor) -> int:
     Item 3 of prop-convolution-equations, with the channels and units that are on in place of all.
     """
     live, pixels = int(on.flatten(1).any(1).sum()), size[0] * size[1]
-    stride, pad = layer.stride[0], layer.padding[0]
+    stride, pad = layer.stride[0], cast(tuple[int, int], layer.padding)[0]
     by_row, by_column = (  # residue modulo the stride -> pixels, kernel entries
         [
             (
