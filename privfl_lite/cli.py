@@ -154,7 +154,7 @@ def parser() -> argparse.ArgumentParser:
     )
     p.add_argument("--csv", metavar="FILE", help="write the matrix as a table")
     p.add_argument("--png", metavar="FILE", help="draw the matrix")
-    p.set_defaults(knows=["labels"])
+    p.set_defaults(knows=["labels"], images=4, steps=300)  # minutes, not hours
     p = command(
         commands.train,
         *common,

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import csv
-import json
 import os
 import platform
 import shutil
@@ -256,8 +255,37 @@ def study(args: argparse.Namespace) -> dict | None:
         os.environ["PRIVFL_RESULTS"] = args.out
     item = STUDIES[choose("study", args.name or "", STUDIES)]
     result = item.run(args.profile, show=not args.quiet) if args.action == "run" else item.show()
-    print(json.dumps(result, indent=1, ensure_ascii=False))
+    print(f"{result['about']}\n{result['command']}\n")
+    print("\n".join(_table(result["cells"])))
     return result
+
+
+def _table(cells: list[dict]) -> list[str]:
+    """Cells as lines of text: what is a number or a short text, and the mean of lists of numbers.
+
+    Cells of one kind, with the same keys, stand under one head; pictures and nested results are
+    left to ``--json``.
+    """
+
+    def short(value: object) -> str | None:
+        if isinstance(value, list) and value and all(isinstance(v, int | float) for v in value):
+            return f"{sum(value) / len(value):.4g} (mean of {len(value)})"
+        if isinstance(value, float):
+            return f"{value:.4g}"
+        whole = isinstance(value, bool | int) or (isinstance(value, str) and len(value) <= 40)
+        return str(value) if whole else None
+
+    lines: list[str] = []
+    head: tuple[str, ...] = ()
+    rows = [{k: s for k, v in cell.items() if (s := short(v)) is not None} for cell in cells]
+    for row in sorted(rows, key=lambda row: list(rows[0]) != list(row)):
+        if tuple(row) != head:
+            head = tuple(row)
+            alike = [r for r in rows if tuple(r) == head]
+            wide = [max(len(k), *(len(r[k]) for r in alike)) for k in head]
+            lines += [*[""] * bool(lines), "  ".join(map(str.ljust, head, wide)).rstrip()]
+        lines.append("  ".join(map(str.ljust, row.values(), wide)).rstrip())
+    return lines
 
 
 def fetch(args: argparse.Namespace) -> dict:

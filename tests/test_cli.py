@@ -100,8 +100,10 @@ def test_study_list_and_show(capsys):
     assert main(["study", "list"]) == 0
     assert "modelcloak-epsilon" in capsys.readouterr().out
     assert main(["study", "show", "modelcloak-epsilon"]) == 0
-    stored = json.loads(capsys.readouterr().out)
-    assert stored["command"].startswith("privfl study run") and stored["cells"]
+    head, command, _, columns, *rows = capsys.readouterr().out.splitlines()
+    assert "Table III" in head and command == "privfl study run modelcloak-epsilon --profile cpu"
+    assert columns.split() == ["sigma", "rounds", "rdp", "prv", "fixed-size"] and len(rows) == 12
+    assert rows[1].split()[:3] == ["5", "100", "0.835"]
 
 
 def test_doctor_tells_what_is_here(capsys):
