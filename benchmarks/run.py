@@ -37,7 +37,8 @@ from torch.profiler import ProfilerActivity, profile
 
 import privfl_lite as pf
 from privfl_lite import metrics
-from privfl_lite.attacks import GS, IDLG, engine
+from privfl_lite.attacks import GS, IDLG
+from privfl_lite.attacks import solvers as engine
 from privfl_lite.wire import Upload
 
 OUT = Path(__file__).with_name("results.json")

@@ -16,7 +16,9 @@ import pytest
 import torch
 
 from privfl_lite import PrivflError
-from privfl_lite.attacks import GS, engine, matching
+from privfl_lite.attacks import GS
+from privfl_lite.attacks import solvers as engine
+from privfl_lite.attacks.matching import search as matching
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "benchmarks"))

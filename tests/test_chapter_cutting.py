@@ -12,7 +12,8 @@ from torch import Tensor
 
 import privfl_lite as pf
 from privfl_lite import metrics
-from privfl_lite.attacks import IDLG, ClosedForm, gauss_newton, newton
+from privfl_lite.attacks import IDLG, ClosedForm, gauss_newton
+from privfl_lite.attacks.analytic import gauss_newton as newton
 from privfl_lite.defenses import Context, Prune, Soteria
 from privfl_lite.defenses.prune import largest
 from privfl_lite.defenses.soteria import representation_slopes

@@ -13,8 +13,8 @@ from torch.func import jacfwd
 from torch.nn.functional import cosine_similarity, cross_entropy, one_hot
 
 from privfl_lite import models
-from privfl_lite.attacks import pair
-from privfl_lite.attacks.joint import tried
+from privfl_lite.attacks.adaptive import dcs2_algebra as pair
+from privfl_lite.attacks.adaptive.dcs2_matching import tried
 from privfl_lite.client import share
 from privfl_lite.defenses import DCS2, Memory
 from privfl_lite.defenses.dcs2 import crafted, project

@@ -12,7 +12,7 @@ from sklearn.metrics import silhouette_score
 
 from privfl_lite import load, models, share
 from privfl_lite.attacks import IDLG
-from privfl_lite.attacks.guard import estimated
+from privfl_lite.attacks.adaptive.entanglement import estimated
 from privfl_lite.defenses import Entangle, Memory
 from privfl_lite.defenses.entangle import adaptive_term, relative_size, replaced
 from privfl_lite.runtime import generator

@@ -10,8 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from privfl_lite.attacks.recursive import by_channel, kernel_equations
-from privfl_lite.attacks.unlock import projected
+from privfl_lite.attacks.adaptive.fedkl_recursion import projected
+from privfl_lite.attacks.analytic.recursive import by_channel, kernel_equations
 from privfl_lite.keylock import KeyLock
 from privfl_lite.runtime import generator
 from privfl_lite.studies import STUDIES

@@ -14,7 +14,7 @@ import torch
 from scipy import stats
 from torch import Tensor
 
-from privfl_lite.attacks.engine import adam
+from privfl_lite.attacks.solvers import adam
 from privfl_lite.studies import STUDIES
 from privfl_lite.studies import generative_priors as study
 from privfl_lite.studies.pictures import unpack

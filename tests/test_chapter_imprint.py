@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 import privfl_lite as pf
-from privfl_lite.attacks.imprint import Imprint, ImprintReadout, quantile_edges
+from privfl_lite.attacks.malicious.imprint import Imprint, ImprintReadout, quantile_edges
 from privfl_lite.studies import STUDIES
 from privfl_lite.studies.imprint_bins import alone, expected_alone, laplace_edges, public_alone
 from privfl_lite.teach import checks_imprint

@@ -18,7 +18,7 @@ from torch.func import functional_call, grad, jacfwd
 from torch.nn.functional import conv2d, cross_entropy, unfold
 
 import privfl_lite as pf
-from privfl_lite.attacks.recursive import from_gradient, head_input
+from privfl_lite.attacks.analytic.recursive import from_gradient, head_input
 from privfl_lite.teach import checks_leak
 
 SEEDS = range(5)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from privfl_lite import models
-from privfl_lite.attacks.obscured import stationarity, violation
+from privfl_lite.attacks.adaptive.loda_inversion import stationarity, violation
 from privfl_lite.defenses.loda import obscure
 from privfl_lite.extractor import Extractor, load_extractor, squared_distance
 from privfl_lite.runtime import generator

@@ -18,8 +18,9 @@ from torch.func import functional_call, grad, vmap
 from torch.nn.functional import cross_entropy, softplus
 
 import privfl_lite as pf
-from privfl_lite.attacks import Recursive, precode
-from privfl_lite.attacks.recursive import head_input
+from privfl_lite.attacks import Recursive
+from privfl_lite.attacks.adaptive import precode
+from privfl_lite.attacks.analytic.recursive import head_input
 from privfl_lite.defenses import PRECODE
 from privfl_lite.studies import STUDIES
 from privfl_lite.studies import precode as study

@@ -20,9 +20,12 @@ from toy import make_clients
 
 import privfl_lite
 from privfl_lite import FedAvg, Plan, Upload, attacks, defenses, metrics, models, runtime, share
-from privfl_lite.attacks import decoder, membership, obscured, precode
-from privfl_lite.attacks.imprint import normal_edges, quantile_edges
-from privfl_lite.attacks.joint import joint, tried
+from privfl_lite.attacks import membership
+from privfl_lite.attacks.adaptive import loda_decoder as decoder
+from privfl_lite.attacks.adaptive import loda_inversion as obscured
+from privfl_lite.attacks.adaptive import precode
+from privfl_lite.attacks.adaptive.dcs2_matching import joint, tried
+from privfl_lite.attacks.malicious.imprint import normal_edges, quantile_edges
 from privfl_lite.client import update_context
 from privfl_lite.defenses import ats_search, mixing
 from privfl_lite.defenses.loda import LODA, obscured_set

@@ -13,8 +13,14 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from privfl_lite import Plan, PrivflError, defenses, fedavg, load, metrics, models, share
 from privfl_lite.attacks import GS, IDLG, Recursive, Unguard, UnguardRows
-from privfl_lite.attacks import guard as guarding
-from privfl_lite.attacks.guard import complete, estimated, own_part, read_features, rounding
+from privfl_lite.attacks.adaptive import entanglement as guarding
+from privfl_lite.attacks.adaptive.entanglement import (
+    complete,
+    estimated,
+    own_part,
+    read_features,
+    rounding,
+)
 from privfl_lite.defenses import Context, Entangle, Memory
 from privfl_lite.defenses.entangle import (
     adaptive_term,

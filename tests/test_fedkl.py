@@ -411,7 +411,7 @@ def test_matching_takes_batches(net, batch):
 
 
 def test_imitation_with_the_true_coefficients_is_the_upload(net, batch):
-    from privfl_lite.attacks.lock import imitator
+    from privfl_lite.attacks.adaptive.fedkl_matching import imitator
 
     upload = send(net, batch, 2, blocks="all")
     facts = upload.knows

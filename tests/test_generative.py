@@ -9,9 +9,9 @@ import torch
 
 import privfl_lite as pf
 from privfl_lite import PrivflError, metrics, models, share
-from privfl_lite.attacks.generator import Generator, load_generator
-from privfl_lite.attacks.ggl import GGL, latent_penalty
-from privfl_lite.attacks.grnn import GRNN, GRNNNet, squared_variation
+from privfl_lite.attacks.generative.generator import Generator, load_generator
+from privfl_lite.attacks.generative.ggl import GGL, latent_penalty
+from privfl_lite.attacks.generative.grnn import GRNN, GRNNNet, squared_variation
 from privfl_lite.stored import digest, save
 
 

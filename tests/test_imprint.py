@@ -7,7 +7,12 @@ import torch
 
 import privfl_lite as pf
 from privfl_lite import PrivflError, metrics, models, share
-from privfl_lite.attacks.imprint import Imprint, ImprintReadout, normal_edges, quantile_edges
+from privfl_lite.attacks.malicious.imprint import (
+    Imprint,
+    ImprintReadout,
+    normal_edges,
+    quantile_edges,
+)
 from privfl_lite.defenses import DPGaussian
 
 

@@ -12,7 +12,8 @@ from torch.nn.functional import conv2d
 
 import privfl_lite as pf
 from privfl_lite import Plan, defenses, models, share, stored
-from privfl_lite.attacks import decoder, obscured
+from privfl_lite.attacks.adaptive import loda_decoder as decoder
+from privfl_lite.attacks.adaptive import loda_inversion as obscured
 from privfl_lite.defenses import LODA, Prune
 from privfl_lite.defenses.loda import obscure, obscured_set
 from privfl_lite.extractor import LAYERS, Extractor, load_extractor, squared_distance

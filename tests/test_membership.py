@@ -7,19 +7,19 @@ import itertools
 
 import pytest
 import torch
-from torch import nn
-from torch.nn.functional import interpolate, one_hot
-
-import privfl_lite as pf
-from privfl_lite import metrics, models
-from privfl_lite.attacks import membership
-from privfl_lite.attacks.membership import (
+from privfl_lite.attacks.membership.scores.scores import (
     LabelOracle,
     boundary_scores,
     gap_scores,
     likelihood_scores,
     loss_scores,
 )
+from torch import nn
+from torch.nn.functional import interpolate, one_hot
+
+import privfl_lite as pf
+from privfl_lite import metrics, models
+from privfl_lite.attacks import membership
 
 
 def linear(shape, classes, smooth=False, dtype=torch.float32):

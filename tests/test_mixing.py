@@ -7,7 +7,7 @@ import torch
 
 import privfl_lite as pf
 from privfl_lite import Plan, attacks, defenses, fedavg, models, share
-from privfl_lite.attacks import decode
+from privfl_lite.attacks.adaptive import instahide as decode
 from privfl_lite.defenses import Context, InstaHide, Mixup, Prune
 from privfl_lite.defenses.mixing import coefficients, draw, flip, mix
 from privfl_lite.metrics import auc, psnr

@@ -10,10 +10,11 @@ import torch
 from torch.nn.functional import cross_entropy, one_hot
 
 from privfl_lite import Plan, load, metrics, models, share
-from privfl_lite.attacks import Pair, pair
-from privfl_lite.attacks.joint import joint, tried
-from privfl_lite.attacks.newton import gauss_newton
-from privfl_lite.attacks.recursive import by_channel, kernel_equations
+from privfl_lite.attacks import Pair
+from privfl_lite.attacks.adaptive import dcs2_algebra as pair
+from privfl_lite.attacks.adaptive.dcs2_matching import joint, tried
+from privfl_lite.attacks.analytic.gauss_newton import gauss_newton
+from privfl_lite.attacks.analytic.recursive import by_channel, kernel_equations
 from privfl_lite.defenses import DCS2
 from privfl_lite.runtime import PrivflError
 

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import privfl_lite as pf
-from privfl_lite.attacks.recursive import Recursive, Step
+from privfl_lite.attacks.analytic.recursive import Recursive, Step
 from privfl_lite.models import Net
 from privfl_lite.studies import STUDIES, recursive_trained
 

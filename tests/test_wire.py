@@ -141,7 +141,7 @@ def imports(path: Path) -> set[str]:
 
 
 def test_no_attack_imports_a_defense_or_the_data():
-    for path in (PACKAGE / "attacks").glob("*.py"):
+    for path in (PACKAGE / "attacks").rglob("*.py"):
         bad = [m for m in imports(path) if m.split(".")[0] in ("defenses", "data", "metrics")]
         assert not bad, f"{path.name} imports {bad}"
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 from ..written import read
-from . import membership, obscured
+from . import membership
 from .adaptive import (
     BeforeDraw,
     Denoise,
@@ -15,8 +15,11 @@ from .adaptive import (
     Unobscure,
     Unprune,
 )
-from .base import Attack, Reconstruction
-from .decode import (
+from .adaptive.dcs2_algebra import Pair
+from .adaptive.entanglement import Unguard, UnguardRows
+from .adaptive.fedkl_matching import LockMatching, read_key
+from .adaptive.fedkl_recursion import Unlock
+from .adaptive.instahide import (
     align_signs,
     assign_by_known,
     coefficients_from_labels,
@@ -28,21 +31,18 @@ from .decode import (
     sign_search,
     soft_labels,
 )
-from .decoder import Decoder, train_decoder
-from .generator import Generator, load_generator
-from .ggl import GGL
-from .grnn import GRNN
-from .guard import Unguard, UnguardRows
-from .imprint import Imprint, ImprintReadout
+from .adaptive.loda_decoder import Decoder, train_decoder
+from .analytic.closed_form import ClosedForm, row_quotients
+from .analytic.gauss_newton import gauss_newton
+from .analytic.recursive import Recursive
+from .base import Attack, Reconstruction
+from .generative.generator import Generator, load_generator
+from .generative.ggl import GGL
+from .generative.grnn import GRNN
 from .informed import INFORMED, answer, informed
 from .labels import infer_label, infer_labels
-from .linear import ClosedForm, row_quotients
-from .lock import LockMatching, read_key
-from .matching import DLG, GS, IDLG, Matching
-from .newton import gauss_newton
-from .pair import Pair
-from .recursive import Recursive
-from .unlock import Unlock
+from .malicious.imprint import Imprint, ImprintReadout
+from .matching.search import DLG, GS, IDLG, Matching
 
 ATTACKS: dict[str, type[Attack]] = {
     "closed_form": ClosedForm,
@@ -122,7 +122,6 @@ __all__ = [
     "membership",
     "misfit",
     "mixup_regression",
-    "obscured",
     "pair_scores",
     "read_key",
     "row_quotients",

@@ -15,11 +15,11 @@ from .adaptive import (
     Unobscure,
     Unprune,
 )
+from .adaptive.dcs2_algebra import Pair
+from .adaptive.entanglement import Unguard
+from .adaptive.fedkl_recursion import Unlock
+from .analytic.recursive import Recursive
 from .base import Attack, Reconstruction
-from .guard import Unguard
-from .pair import Pair
-from .recursive import Recursive
-from .unlock import Unlock
 
 INFORMED: dict[str, type[Attack]] = {  # defense -> who answers it best here
     "none": Recursive,

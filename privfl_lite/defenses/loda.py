@@ -2,7 +2,7 @@
 
 Chapter "LODA: learning to obscure data". Nothing is bounded: the encoding x′ is a function of the
 private image x*, whose features it keeps on purpose, and it is as far from x* as the box allows.
-Both are information about x* (``attacks.obscured``).
+Both are information about x* (``attacks.adaptive.loda_inversion``).
 """
 
 from __future__ import annotations

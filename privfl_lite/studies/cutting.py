@@ -12,7 +12,7 @@ from torch.nn.functional import avg_pool2d
 
 from .. import metrics, models
 from ..attacks import IDLG, Reconstruction, gauss_newton
-from ..attacks.newton import gradient_of_pixels, jacobian, read_label
+from ..attacks.analytic.gauss_newton import gradient_of_pixels, jacobian, read_label
 from ..client import share
 from ..data import load
 from ..defenses import Prune, Soteria

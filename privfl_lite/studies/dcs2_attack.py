@@ -21,7 +21,7 @@ from torch import Tensor
 
 from .. import models
 from ..attacks import GS, IDLG, Matching, Pair
-from ..attacks.joint import joint, tried
+from ..attacks.adaptive.dcs2_matching import joint, tried
 from ..client import share
 from ..data import load
 from ..defenses import DCS2, Defense, DPGaussian, Prune, Soteria

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from .. import models
 from ..attacks import GGL, row_quotients
-from ..attacks.imprint import Imprint
+from ..attacks.malicious.imprint import Imprint
 from ..client import share
 from ..data import load
 from ..defenses import DCS2, Defense, DPGaussian, Prune, Soteria

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from .. import metrics, models
 from ..attacks import GS, IDLG, Attack, Reconstruction, Recursive, Unguard, UnguardRows
-from ..attacks.guard import estimated, own_part, read_features
+from ..attacks.adaptive.entanglement import estimated, own_part, read_features
 from ..client import share
 from ..data import load
 from ..defenses import CAFL, POGZFL, Defense, Entangle

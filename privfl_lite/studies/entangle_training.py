@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from .. import models
-from ..attacks.membership import LabelOracle, boundary_scores, gap_scores, loss_scores
+from ..attacks.membership.scores import LabelOracle, boundary_scores, gap_scores, loss_scores
 from ..client import train_one
 from ..data import load
 from ..defenses import CAFL, POGZFL, Defense, Entangle

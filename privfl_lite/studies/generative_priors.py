@@ -14,7 +14,7 @@ from torch import Tensor
 
 from .. import metrics, models
 from ..attacks import GGL, GRNN, IDLG
-from ..attacks.generator import PUBLIC_FROM
+from ..attacks.generative.generator import PUBLIC_FROM
 from ..attacks.labels import infer_label
 from ..client import share
 from ..data import Dataset, load

@@ -13,9 +13,9 @@ from torch import Tensor, nn
 from torch.nn.functional import affine_grid, binary_cross_entropy, grid_sample
 
 from .. import metrics, models
-from ..attacks.generator import PUBLIC_FROM, Generator
-from ..attacks.ggl import GGL
-from ..attacks.grnn import GRNN
+from ..attacks.generative.generator import PUBLIC_FROM, Generator
+from ..attacks.generative.ggl import GGL
+from ..attacks.generative.grnn import GRNN
 from ..client import share
 from ..data import load
 from ..runtime import generator, progress

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from .. import attacks, data, metrics, models
-from ..attacks.imprint import Imprint, ImprintReadout, normal_edges, quantile_edges
+from ..attacks.malicious.imprint import Imprint, ImprintReadout, normal_edges, quantile_edges
 from ..client import share
 from ..defenses import DPGaussian, Prune
 from .base import Study

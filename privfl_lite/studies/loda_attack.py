@@ -27,7 +27,7 @@ from typing import Any
 import torch
 
 from .. import metrics
-from ..attacks.obscured import adaptive, invert, stationarity, violation
+from ..attacks.adaptive.loda_inversion import adaptive, invert, stationarity, violation
 from ..data import load
 from ..defenses.loda import AT_ONCE, UNIT, WEIGHT, obscure
 from ..extractor import PUBLIC_FROM, squared_distance

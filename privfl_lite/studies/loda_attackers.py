@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..attacks.decoder import train_decoder
-from ..attacks.obscured import adaptive, invert
+from ..attacks.adaptive.loda_decoder import train_decoder
+from ..attacks.adaptive.loda_inversion import adaptive, invert
 from ..defenses.loda import WEIGHT
 from .loda_encodings import (
     MAIN,

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from .. import attacks, metrics, models, privacy
-from ..attacks.matching import Matching
+from ..attacks.matching.search import Matching
 from ..client import share
 from ..data import load
 from ..defenses import Context, DPGaussian, ModelCloak

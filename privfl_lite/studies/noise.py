@@ -14,7 +14,7 @@ from dataclasses import replace
 from torch import Tensor
 
 from ..attacks import GS
-from ..attacks.matching import Matching
+from ..attacks.matching.search import Matching
 from ..client import share
 from ..data import load
 from ..defenses import DPSGD

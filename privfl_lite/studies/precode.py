@@ -18,7 +18,7 @@ from torch.nn.functional import softplus
 
 from .. import metrics, models
 from ..attacks import GS, IDLG
-from ..attacks.precode import ATTACKS, attack
+from ..attacks.adaptive.precode import ATTACKS, attack
 from ..client import share
 from ..data import load
 from ..defenses import PRECODE

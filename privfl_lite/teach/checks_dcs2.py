@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from ..attacks.joint import tried
+from ..attacks.adaptive.dcs2_matching import tried
 from ..defenses.dcs2 import project
 from ..runtime import generator
 from .check import TRIALS, Wrong, begun, exercise, tensor

@@ -17,8 +17,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
 
+from ..attacks.analytic.closed_form import row_quotients
 from ..attacks.base import Reconstruction
-from ..attacks.linear import row_quotients
 from ..metrics import bootstrap_interval, compare
 from ..runtime import PrivflError, choose
 from ..wire import Upload

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from ...wire import Upload
-from ..matching import Matching, distance
+from ..matching.search import Matching, distance
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from ...wire import Upload
+from ..adaptive.loda_inversion import invert
+from ..analytic.closed_form import ClosedForm
+from ..analytic.recursive import Recursive
 from ..base import Attack, Reconstruction
-from ..linear import ClosedForm
-from ..obscured import invert
-from ..recursive import Recursive
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from ...wire import Upload
+from ..adaptive.instahide import align_signs, misfit, mixup_regression, sign_search
+from ..analytic.closed_form import ClosedForm
 from ..base import Attack, Reconstruction
-from ..decode import align_signs, misfit, mixup_regression, sign_search
-from ..linear import ClosedForm
 
 
 @dataclass(frozen=True)

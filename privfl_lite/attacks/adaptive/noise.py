@@ -10,7 +10,7 @@ from torch import Tensor
 from ...gradients import flat
 from ...wire import Noise, Upload
 from ..base import Reconstruction
-from ..matching import Matching
+from ..matching.search import Matching
 
 
 @dataclass(frozen=True)

@@ -1,14 +1,179 @@
-"""Against PRECODE: what enters its encoder stands in the encoder's gradient, before the draw."""
+"""Ten attackers of PRECODE's bottleneck, who imitate, read or go around its draw.
+
+One image an upload, labels granted; the bottleneck is the last of the features (chapter: changing
+the model).
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, grad, vmap
+from torch.nn.functional import softplus
+
+from ...gradients import Tensors, loss_function, stateless, weights
 from ...models import built
-from ...runtime import seeded
+from ...runtime import generator, seeded
 from ...wire import Upload
+from ..analytic.recursive import Recursive
 from ..base import Reconstruction
-from ..recursive import Recursive
+from ..matching.search import GS, IDLG, distance, total_variation
+from ..solvers import adam, lbfgs
+
+ATTACKS = {  # name -> what the attacker does
+    "GS": "cosine, fresh noise at each evaluation",
+    "L-BFGS": "L2, fresh noise at each evaluation",
+    "average": "L2 to the mean gradient of 8 draws",
+    "no noise": "L2, imitates with noise 0",
+    "drop": "L2, noise 0, only the tensors in front of the draw",
+    "joint": "L2, searches for image and noise together",
+    "noise read": "L2, imitates with the noise read off the upload",
+    "inversion": "matches the representation that the encoder gives away",
+    "cut": "matches the layers in front of the draw, cut off from it",
+    "recursion": "goes back from the encoder by linear algebra",
+}
+
+
+class Chosen(nn.Module):
+    """The bottleneck with its noise as an input: a buffer (size,) that the attacker sets."""
+
+    def __init__(self, layer: nn.Module):
+        super().__init__()
+        self.encode, self.decode, self.beta = layer.encode, layer.decode, layer.beta
+        self.penalty = 0.0
+        self.register_buffer("noise", torch.zeros(layer.decode.in_features))
+
+    def forward(self, r: Tensor) -> Tensor:  # (B, R) -> (B, R)
+        mean, s = self.encode(r).chunk(2, dim=1)
+        std = softplus(s - 5)
+        kl = (mean.square() + std.square() - 1).sum(1) / 2 - std.log().sum(1)
+        self.penalty = self.beta * kl.mean()
+        return self.decode(mean + std * self.noise)
+
+    def __getstate__(self) -> dict:
+        return {**self.__dict__, "penalty": 0.0}  # as in the bottleneck: graphs cannot be copied
+
+
+def door(upload: Upload) -> str:
+    """The name of the bottleneck, the last of the features."""
+    built(upload.model, "the attack on PRECODE")
+    return f"features.{len(upload.model.features) - 1}"
+
+
+def imitator(upload: Upload) -> Callable[[Tensor, Tensor, Tensor], Tensors]:
+    """f(x, y, noise): gradients (P, …) of clients with x (P, B, …), y (P, B), noise (P, size)."""
+    net, name = stateless(upload.model, upload.mode), door(upload)
+    net.features[-1] = Chosen(net.features[-1])
+    theta, loss = weights(upload.model), loss_function(net)
+
+    def one(x: Tensor, y: Tensor, noise: Tensor) -> Tensors:
+        def at(theta: Tensors) -> Tensor:
+            return loss(functional_call(net, {**theta, f"{name}.noise": noise}, (x,)), y)
+
+        return grad(at)(theta)
+
+    return vmap(one)
+
+
+def input_of(upload: Upload, layer: str) -> Tensor:
+    """What entered a fully connected layer with a bias, (U, in): ∇Wᵀ∇b / ‖∇b‖²."""
+    g, b = upload.tensors[f"{layer}.weight"].double(), upload.tensors[f"{layer}.bias"].double()
+    a = torch.einsum("uoi,uo->ui", g, b) / b.square().sum(1, keepdim=True)
+    return a.to(upload.tensors[f"{layer}.weight"])
+
+
+def read_noise(upload: Upload) -> Tensor:
+    """The client's own noise (U, size): ε = (z − μ(r)) / σ(r), with r and z read off."""
+    name = door(upload)
+    with torch.no_grad():
+        mean, s = upload.model.features[-1].encode(input_of(upload, f"{name}.encode")).chunk(2, 1)
+    return (input_of(upload, f"{name}.decode") - mean) / softplus(s - 5)
+
+
+def cut_cost(upload: Upload, features: bool = True, gradients: bool = True) -> Callable:
+    """cost(x, rows): how far images x (P, C, H, W) are from what stands in front of the draw.
+
+    ``features``: ‖f(x) − r‖² / ‖r‖², where r was read. ``gradients``: for each tensor the squared
+    distance of the gradient of ⟨Wᵀ∇b, f(x)⟩ to the upload's, relative to its size.
+    """
+    name, net = door(upload), stateless(upload.model, upload.mode).features[:-1]
+    r, theta = input_of(upload, f"{name}.encode"), dict(net.named_parameters())
+    back = upload.tensors[f"{name}.encode.bias"] @ upload.model.features[-1].encode.weight.detach()
+    seen = {n: upload.tensors[f"features.{n}"] for n in theta}
+    size = {n: t.flatten(1).square().sum(1).clamp(min=1e-30) for n, t in seen.items()}
+    gradient = vmap(
+        grad(lambda th, x, b: functional_call(net, th, (x[None],))[0] @ b), (None, 0, 0)
+    )
+
+    def cost(x: Tensor, rows: Tensor) -> Tensor:
+        total = x.new_zeros(len(x))
+        if features:
+            off = functional_call(net, theta, (x,)) - r[rows]
+            total = total + off.square().sum(1) / r[rows].square().sum(1)
+        if gradients:
+            g = gradient(theta, x, back[rows])
+            gaps = ((g[n] - t[rows]).flatten(1).square().sum(1) for n, t in seen.items())
+            total = total + sum(gap / size[n][rows] for n, gap in zip(seen, gaps, strict=True))
+        return total
+
+    return cost
+
+
+def attack(name: str, upload: Upload, steps: int, seed: int = 0) -> Tensor:
+    """The images (U, C, H, W) that one of ATTACKS finds; ``steps`` evaluations."""
+    shape, u, k = upload.model.shape, len(upload), upload.model.features[-1].decode.in_features
+    like = upload.tensors["head.weight"]
+    if name in ("GS", "L-BFGS"):
+        kind = GS if name == "GS" else IDLG
+        with seeded(seed, 1):
+            return kind(steps=steps, show=False).run(upload, seed=seed).images
+    if name == "recursion":
+        return Recursive(entry=f"{door(upload)}.encode").run(upload).images
+    pixels = torch.Size(shape).numel()
+    start = [torch.randn(pixels, generator=generator(seed, p)) for p in range(u)]
+    start = torch.stack(start).to(like)
+    if name == "cut":
+        cost = cut_cost(upload)
+        return lbfgs(lambda z, rows: cost(z.view(-1, *shape), rows), start, range(steps)).z.view(
+            -1, *shape
+        )
+    if name == "inversion":
+        cost = cut_cost(upload, gradients=False)
+
+        def smooth(z: Tensor, rows: Tensor) -> Tensor:
+            x = z.view(-1, *shape)
+            return cost(x, rows) + 1e-4 * total_variation(x[:, None])
+
+        gray = like.new_full((u, pixels), 0.5)
+        found = adam(smooth, gray, range(2 * steps), 2 * steps, project=lambda z: z.clamp_(0, 1))
+        return found.z.view(-1, *shape)
+    return _matching(name, upload, steps, start, k)
+
+
+def _matching(name: str, upload: Upload, steps: int, start: Tensor, k: int) -> Tensor:
+    """L2 and L-BFGS with noise of the attacker's choice."""
+    shape, y, imitate = upload.model.shape, upload.knows.labels, imitator(upload)
+    pixels, seen = start.shape[1], upload.tensors
+    fixed = read_noise(upload) if name == "noise read" else start.new_zeros(len(upload), k)
+    draws = [torch.randn(k, generator=generator(7, j)).to(start) for j in range(8)]
+    names = [n for n in seen if name != "drop" or not n.startswith(("head", door(upload)))]
+
+    def cost(z: Tensor, rows: Tensor) -> Tensor:
+        x, target = z[:, :pixels].reshape(-1, 1, *shape), {n: t[rows] for n, t in seen.items()}
+        if name == "average":
+            many = [imitate(x, y[rows], e.expand(len(x), k)) for e in draws]
+            g = {n: sum(m[n] for m in many) / len(many) for n in names}
+        else:
+            g = imitate(x, y[rows], z[:, pixels:] if name == "joint" else fixed[rows])
+        return distance("l2", g, target, names)
+
+    if name == "joint":
+        start = torch.cat([start, fixed], 1)
+    steps = steps // 4 if name == "average" else steps
+    return lbfgs(cost, start, range(steps)).z[:, :pixels].reshape(-1, *shape)
 
 
 @dataclass(frozen=True)

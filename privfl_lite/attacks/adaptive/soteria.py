@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..matching import IDLG
+from ..matching.search import IDLG
 
 
 @dataclass(frozen=True)

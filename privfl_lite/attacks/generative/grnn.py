@@ -14,9 +14,9 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state, vmap
 
-from ..runtime import PrivflError, generator, progress
-from ..wire import Upload
-from .base import Attack, Reconstruction
+from ...runtime import PrivflError, generator, progress
+from ...wire import Upload
+from ..base import Attack, Reconstruction
 
 
 class GRNNNet(nn.Module):

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from ..models import Net, built
-from ..runtime import PrivflError
-from ..wire import Upload
-from .base import Attack, Reconstruction
-from .labels import infer_labels
-from .linear import row_quotients
+from ...models import Net, built
+from ...runtime import PrivflError
+from ...wire import Upload
+from ..analytic.closed_form import row_quotients
+from ..base import Attack, Reconstruction
+from ..labels import infer_labels
 
 
 def quantile_edges(values: Tensor, bins: int) -> Tensor:

@@ -14,10 +14,10 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from ..extractor import Extractor, squared_distance
-from ..runtime import PrivflError, progress
-from .engine import adam, value_and_gradient
-from .matching import total_variation
+from ...extractor import Extractor, squared_distance
+from ...runtime import PrivflError, progress
+from ..matching.search import total_variation
+from ..solvers import adam, value_and_gradient
 
 
 def stationarity(g: Extractor, x_prime: Tensor, c: float) -> Callable[[Tensor], Tensor]:

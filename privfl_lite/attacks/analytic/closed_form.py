@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..runtime import PrivflError, choose
-from ..wire import Upload
-from .base import Attack, Reconstruction
-from .labels import infer_labels
+from ...runtime import PrivflError, choose
+from ...wire import Upload
+from ..base import Attack, Reconstruction
+from ..labels import infer_labels
 
 
 def row_quotients(g_weight: Tensor, g_bias: Tensor) -> Tensor:

@@ -22,12 +22,12 @@ from torch import Tensor, nn
 from torch.nn import Module
 from torch.nn.functional import conv2d, one_hot
 
-from ..gradients import Tensors
-from ..models import built
-from ..runtime import PrivflError
-from ..wire import Upload
-from .base import Attack, Reconstruction
-from .recursive import by_channel, kernel_equations
+from ...gradients import Tensors
+from ...models import built
+from ...runtime import PrivflError
+from ...wire import Upload
+from ..analytic.recursive import by_channel, kernel_equations
+from ..base import Attack, Reconstruction
 
 LENET = [nn.Conv2d, nn.Sigmoid] * 3 + [nn.Flatten]
 SCALES = (1 / 2, 1 / 3, 1.0)  # a = b in Eq. 10: mean of two, released code, as printed

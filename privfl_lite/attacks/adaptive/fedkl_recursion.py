@@ -16,13 +16,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from ..gradients import Tensors
-from ..keylock import Locked, locks
-from ..models import built
-from ..runtime import PrivflError, progress
-from ..wire import Upload
-from .base import Attack, Reconstruction
-from .recursive import (
+from ...gradients import Tensors
+from ...keylock import Locked, locks
+from ...models import built
+from ...runtime import PrivflError, progress
+from ...wire import Upload
+from ..analytic.recursive import (
     ACTIVATIONS,
     OFF,
     by_channel,
@@ -31,6 +30,7 @@ from .recursive import (
     head_input,
     kernel_equations,
 )
+from ..base import Attack, Reconstruction
 
 RIDGE = 1e-12  # of the mean diagonal: decides only what no equation does, toward black
 ROUNDS = 10

@@ -14,13 +14,13 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
-from ..gradients import Tensors, loss_function, stateless, weights
-from ..keylock import coefficients, lock_matrix, locks
-from ..runtime import PrivflError, choose
-from ..wire import Upload
-from .base import Reconstruction
-from .labels import infer_labels
-from .matching import Matching, distance, total_variation
+from ...gradients import Tensors, loss_function, stateless, weights
+from ...keylock import coefficients, lock_matrix, locks
+from ...runtime import PrivflError, choose
+from ...wire import Upload
+from ..base import Reconstruction
+from ..labels import infer_labels
+from ..matching.search import Matching, distance, total_variation
 
 SECRETS = {  # what the attacker does about γ and β
     "joint": "searches for γ and β with the image; dead channels have γ = 0",

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import interpolate
 
-from ..runtime import device
-from ..stored import fill, find
+from ...runtime import device
+from ...stored import fill, find
 
 PUBLIC_FROM = 2000  # training images from this index on were seen by the generator, no others
 

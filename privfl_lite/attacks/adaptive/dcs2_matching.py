@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from ..runtime import generator
-from ..wire import Upload
-from .engine import lbfgs
-from .matching import Matching, total_variation
+from ...runtime import generator
+from ...wire import Upload
+from ..matching.search import Matching, total_variation
+from ..solvers import lbfgs
 
 
 def tried(y: Tensor, classes: int, lambda_g: float) -> Tensor:

@@ -16,9 +16,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..gradients import stateless
-from ..runtime import PrivflError, generator, progress
-from ..wire import Upload
+from ...gradients import stateless
+from ...runtime import PrivflError, generator, progress
+from ...wire import Upload
 
 
 def conditioning(coefficients: Tensor) -> tuple[int, float]:

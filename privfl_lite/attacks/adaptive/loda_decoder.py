@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import interpolate
 
-from ..extractor import Extractor
-from ..models import Block
-from ..runtime import PrivflError, generator, progress, seeded
+from ...extractor import Extractor
+from ...models import Block
+from ...runtime import PrivflError, generator, progress, seeded
 
 
 class Decoder(nn.Module):

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 from torch.func import jvp, vmap
 
-from ..gradients import flat, gradient_function, stateless, weights
-from ..runtime import PrivflError
-from ..wire import Upload
-from .base import Reconstruction
+from ...gradients import flat, gradient_function, stateless, weights
+from ...runtime import PrivflError
+from ...wire import Upload
+from ..base import Reconstruction
 
 CHUNK = 112  # columns of the Jacobian in memory at once
 

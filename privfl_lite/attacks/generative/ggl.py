@@ -13,13 +13,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..runtime import PrivflError, choose, generator, progress
-from ..wire import Upload
-from .base import Attack, Reconstruction
-from .engine import Cost, Solution, adam
-from .generator import load_generator
-from .labels import infer_labels
-from .matching import distance, total_variation
+from ...runtime import PrivflError, choose, generator, progress
+from ...wire import Upload
+from ..base import Attack, Reconstruction
+from ..generative.generator import load_generator
+from ..labels import infer_labels
+from ..matching.search import distance, total_variation
+from ..solvers import Cost, Solution, adam
 
 
 @dataclass(frozen=True)

@@ -12,11 +12,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ..gradients import Tensors
-from ..models import Net
-from ..runtime import PrivflError
-from ..wire import Upload
-from .base import Attack, Reconstruction
+from ...gradients import Tensors
+from ...models import Net
+from ...runtime import PrivflError
+from ...wire import Upload
+from ..base import Attack, Reconstruction
 
 # activation -> slope and inverse of its *output* a, and its range; slope 0 means no way back
 ACTIVATIONS = {

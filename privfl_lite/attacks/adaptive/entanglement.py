@@ -14,13 +14,13 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from ..gradients import Tensors, along, flat
-from ..runtime import PrivflError
-from ..wire import Upload
-from .base import Attack, Reconstruction
-from .linear import row_quotients
-from .matching import IDLG, Matching
-from .recursive import Recursive
+from ...gradients import Tensors, along, flat
+from ...runtime import PrivflError
+from ...wire import Upload
+from ..analytic.closed_form import row_quotients
+from ..analytic.recursive import Recursive
+from ..base import Attack, Reconstruction
+from ..matching.search import IDLG, Matching
 
 SAME = 1e-5  # quotients that differ by less, relative to their size, are of one image: 32 bits
 WIRES = (torch.bfloat16, torch.float16)  # coarser formats an upload may have come in

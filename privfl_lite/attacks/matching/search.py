@@ -13,12 +13,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..gradients import Tensors
-from ..runtime import PrivflError, choose, generator, progress
-from ..wire import Upload
-from .base import Attack, Reconstruction
-from .engine import adam, lbfgs
-from .labels import infer_labels
+from ...gradients import Tensors
+from ...runtime import PrivflError, choose, generator, progress
+from ...wire import Upload
+from ..base import Attack, Reconstruction
+from ..labels import infer_labels
+from ..solvers import adam, lbfgs
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import interpolate, logsigmoid
 
-from ..runtime import PrivflError, choose, generator, progress
+from ...runtime import PrivflError, choose, generator, progress
 
 NOISE = 100  # images of uniform noise among the starting points
 HALVINGS = 10  # step lengths that a round tries

@@ -1,0 +1,1 @@
+"""Attacks by algebra: exact where they apply."""

@@ -1,0 +1,1 @@
+"""Attacks that search among the images that a network can draw."""

@@ -1,0 +1,1 @@
+"""Attacks by a server that changes the model it sends."""
