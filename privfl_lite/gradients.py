@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import torch
@@ -20,6 +20,7 @@ from torch.nn.functional import cross_entropy
 from .runtime import PrivflError
 
 Tensors = dict[str, Tensor]
+M = TypeVar("M", bound=nn.Module)
 
 
 def weights(model: nn.Module) -> Tensors:
@@ -127,7 +128,8 @@ def clip(tensors: Tensors, bound: float, per: str = "update") -> tuple[Tensors, 
     the largest length that is left: of the vector, or of one of the tensors.
     """
     groups = [tensors] if per == "update" else [{n: t} for n, t in tensors.items()]
-    out, left = {}, []
+    out: Tensors = {}
+    left = []
     for group in groups:
         norm = length(group)
         scale = (bound / norm.clamp(min=1e-30)).clamp(max=1.0)
@@ -141,7 +143,7 @@ def along(values: Tensor, like: Tensor) -> Tensor:
     return values.to(like).view(-1, *[1] * (like.dim() - 1))
 
 
-def stateless(model: nn.Module, mode: str) -> nn.Module:
+def stateless(model: M, mode: str) -> M:
     """A copy that computes in ``mode`` and leaves no trace in itself.
 
     "eval": batch norm uses its running statistics. "train": it uses those of the batch; the running
@@ -162,7 +164,11 @@ def loss_function(model: nn.Module) -> Callable[[Tensor, Tensor], Tensor]:
     A layer may add to it: what its last forward pass left in an attribute ``penalty`` (PRECODE).
     """
     asking = [m for m in model.modules() if hasattr(m, "penalty")]
-    return lambda logits, y: sum((m.penalty for m in asking), cross_entropy(logits, y))
+
+    def loss(logits: Tensor, y: Tensor) -> Tensor:
+        return sum((cast(Tensor, m.penalty) for m in asking), cross_entropy(logits, y))
+
+    return loss
 
 
 def batch_loss(model: nn.Module) -> Callable[[Tensors, Tensor, Tensor], Tensor]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import cast
 
 from torch import Tensor
 
@@ -23,7 +24,7 @@ class Measured(Matching):
     answers = ("ca_fl",)
 
     def cost(self, upload: Upload) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
-        imitate, measure = upload.imitator(), upload.knows.measurement
+        imitate, measure = upload.imitator(), cast(Callable, upload.knows.measurement)
         seen = measure(upload.tensors)
         names = list(seen)
 

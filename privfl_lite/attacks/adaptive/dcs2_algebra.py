@@ -19,11 +19,10 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn import Module
 from torch.nn.functional import conv2d, one_hot
 
 from ...gradients import Tensors
-from ...models import built
+from ...models import Net, built
 from ...runtime import PrivflError
 from ...wire import Upload
 from ..analytic.recursive import by_channel, kernel_equations
@@ -56,18 +55,17 @@ class Pair(Attack):
             raise PrivflError(
                 "Pair knows the sigmoid lenet only: three convolutions and a last layer with a bias"
             )
-        splits, images, maps = [], [], conv_maps(net)
+        splits, found, maps = [], [], conv_maps(net)
         for k in range(len(upload)):
             one = {n: t[k].double() for n, t in upload.gradients().items()}
             split = separate(net, one["head.weight"], one["head.bias"], range(net.num_classes))
             split = refined(net, one, split)
             orders = [split] if split.soft.max() < 0.99 else [split, swapped(split)]
-            images.append(min((image_behind(net, one, s, maps) for s in orders), key=_outside))
+            found.append(min((image_behind(net, one, s, maps) for s in orders), key=_outside))
             splits.append(split)
-        images, told = torch.stack(images), [(split.label, split.score) for split in splits]
-        labels, costs = zip(*told, strict=True)
-        on = images.device
-        labels, costs = torch.tensor(labels, device=on), torch.tensor(costs, device=on)
+        images = torch.stack(found)
+        labels = torch.tensor([split.label for split in splits], device=images.device)
+        costs = torch.tensor([split.score for split in splits], device=images.device)
         return Reconstruction(images, labels, costs, details={"splits": splits})
 
 
@@ -82,12 +80,12 @@ class Split(NamedTuple):
     score: float  # how far all this is from fitting, and from its range
 
 
-def separate(model: Module, weight: Tensor, bias: Tensor, labels: Sequence[int]) -> Split:
+def separate(model: Net, weight: Tensor, bias: Tensor, labels: Sequence[int]) -> Split:
     """Split the last layer's gradient (classes, n), (classes,); of the labels the one that fits."""
     return min((_split(model, weight, bias, c) for c in labels), key=lambda split: split.score)
 
 
-def _split(model: Module, g: Tensor, g_b: Tensor, label: int) -> Split:
+def _split(model: Net, g: Tensor, g_b: Tensor, label: int) -> Split:
     """Levenberg–Marquardt for f₁ = V a on P(softmax(W V a + b) − y) = 0, from a fan of starts."""
     w, b = (p.detach().to(g) for p in (model.head.weight, model.head.bias))
     y = _corner(label, g_b)
@@ -130,7 +128,7 @@ def _split(model: Module, g: Tensor, g_b: Tensor, label: int) -> Split:
 
 
 def completed(
-    model: Module, g: Tensor, g_b: Tensor, label: int, f_1: Tensor, weights: Tensor | None
+    model: Net, g: Tensor, g_b: Tensor, label: int, f_1: Tensor, weights: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """All that follows from features f₁ (N, n) of x_s, and from a, b (2,) or, if None, without.
 
@@ -163,7 +161,7 @@ def lone_weight(g: Tensor, g_b: Tensor, f_1: Tensor, d_1: Tensor) -> Tensor:
     return 1 / (d_1 @ left[:, :2] / sizes[:2] * row).sum(1)
 
 
-def refined(model: Module, tensors: Tensors, split: Split) -> Split:
+def refined(model: Net, tensors: Tensors, split: Split) -> Split:
     """Move f₁ in its plane to where the third convolution's gradient fits best (Nelder–Mead).
 
     Needed where δ₁ and δ₂ are nearly parallel, as with ỹ = y_s: there the last layer tells f₁ + f₂
@@ -195,7 +193,7 @@ def refined(model: Module, tensors: Tensors, split: Split) -> Split:
     return at(best.x) if best.fun < third_inputs(model, tensors, split)[2] else split
 
 
-def third_inputs(model: Module, tensors: Tensors, split: Split) -> tuple[Tensor, Tensor, float]:
+def third_inputs(model: Net, tensors: Tensors, split: Split) -> tuple[Tensor, Tensor, float]:
     """Inputs (2, n) of the third convolution, errors (2, n) behind it; what it leaves unexplained.
 
     Its weight gradient is linear in both inputs: 300 equations for 98 unknowns a channel.
@@ -210,9 +208,10 @@ def third_inputs(model: Module, tensors: Tensors, split: Split) -> tuple[Tensor,
     return inputs.T.view(-1, 2, side**2).transpose(0, 1).flatten(1), e, left_over
 
 
-def conv_maps(model: Module) -> list[Tensor]:
+def conv_maps(model: Net) -> list[Tensor]:
     """The three convolutions as matrices (outputs, inputs) on flat inputs, without their biases."""
-    maps, x = [], model.features[0].weight.detach().new_zeros(1, *model.shape).double()
+    maps: list[Tensor] = []
+    x = model.features[0].weight.detach().new_zeros(1, *model.shape).double()
     for conv, act in zip(model.features[0:6:2], model.features[1:6:2], strict=True):
         basis = torch.eye(x.numel()).to(x).view(-1, *x.shape[1:])
         out = conv2d(basis, conv.weight.detach().double(), None, conv.stride, conv.padding)
@@ -220,7 +219,7 @@ def conv_maps(model: Module) -> list[Tensor]:
     return maps
 
 
-def image_behind(model: Module, tensors: Tensors, split: Split, maps: Sequence[Tensor]) -> Tensor:
+def image_behind(model: Net, tensors: Tensors, split: Split, maps: Sequence[Tensor]) -> Tensor:
     """The first image of a split (C, H, W), back through the lenet's three convolutions.
 
     ``maps``: those of ``conv_maps``.

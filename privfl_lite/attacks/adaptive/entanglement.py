@@ -153,8 +153,10 @@ class UnguardRows(Attack):
             labels = bias.argmin()[None] if bias.min() < 0 else (bias == 0).nonzero().flatten()
             tried = [Recursive().run(complete(own[u], int(label))) for label in labels]
             found.append(min(tried, key=lambda f: f.cost.nan_to_num(torch.inf).item()))
-        parts = (torch.cat([getattr(f, n) for f in found]) for n in ("images", "labels", "cost"))
-        return Reconstruction(*parts)
+        images, labels, cost = (
+            torch.cat([getattr(f, n) for f in found]) for n in ("images", "labels", "cost")
+        )
+        return Reconstruction(images, labels, cost)
 
 
 def _agreeing(q: Tensor, slack: Tensor) -> tuple[Tensor, Tensor]:

@@ -33,6 +33,9 @@ SECRETS = {  # what the attacker does about γ and β
 class Opened(nn.Module):
     """A normalization whose scale and shift are inputs: buffers that the attacker sets."""
 
+    gamma: Tensor
+    beta: Tensor
+
     def __init__(self, norm: nn.BatchNorm2d):
         super().__init__()
         self.norm = norm
@@ -62,7 +65,7 @@ class LockMatching(Matching):
         if self.labels == "joint" or self.per_tensor or self.nonzero:
             raise PrivflError("LockMatching takes labels as inferred or granted, all tensors alike")
 
-    def run(self, upload: Upload, seed: int = 0) -> Reconstruction:
+    def run(self, upload: Upload, seed: int = 0) -> Reconstruction:  # type: ignore[override]
         """Attack all uploads at once; of an upload's restarts, the one of least cost counts."""
         if upload.local_steps != 1 or not any(locks(upload.model)):
             raise PrivflError("LockMatching needs a locked network and one local step")
@@ -125,12 +128,13 @@ def shared(upload: Upload) -> list[str]:
 def imitator(upload: Upload) -> Callable[[Tensor, Tensor, Tensor], Tensors]:
     """f(x, y, c): gradients (P, …) of clients with x (P, B, …), y (P, B) and γ before β (P, 2C)."""
     net = stateless(upload.model, upload.mode)
-    names = [name for name, _ in locks(net)]
-    for name in names:
+    norms = {name: locked.norm for name, locked in locks(net)}
+    names = list(norms)
+    for name, norm in norms.items():
         parent, _, place = name.rpartition(".")
-        opened = Opened(net.get_submodule(name).norm).to(net.head.weight)
+        opened = Opened(norm).to(net.head.weight)
         setattr(net.get_submodule(parent), place, opened)
-    widths = [net.get_submodule(name).norm.num_features for name in names]
+    widths = [norm.num_features for norm in norms.values()]
     theta, loss = {n: t for n, t in weights(net).items() if n in upload.tensors}, loss_function(net)
 
     def one(x: Tensor, y: Tensor, c: Tensor) -> Tensors:

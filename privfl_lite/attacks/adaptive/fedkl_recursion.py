@@ -12,13 +12,14 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
 from ...gradients import Tensors
 from ...keylock import Locked, locks
-from ...models import built
+from ...models import Net, built
 from ...runtime import PrivflError, progress
 from ...wire import Upload
 from ..analytic.recursive import (
@@ -72,10 +73,10 @@ class Unlock(Attack):
             weight = f"{name}.weight"
             if isinstance(m, nn.Conv2d) and not upload.tensors.get(weight, torch.zeros(1)).any():
                 raise PrivflError(f"unlocking needs {weight!r}, which is not in the upload or zero")
-        secret, found = self._secret(upload), []
+        secrets, found = self._secret(upload), []
         for u in progress(range(len(upload)), "unlocking"):
             g = {n: t[u].double() for n, t in upload.gradients().items()}
-            ways = self._ways(net, g, upload.mode, secret and secret[u])
+            ways = self._ways(net, g, upload.mode, None if secrets is None else secrets[u])
             found.append(min(ways, key=lambda way: way[1]))
         image, cost, secret, gap, delta = (torch.stack(part) for part in zip(*found, strict=True))
         image = image.view(-1, *net.shape).to(upload.tensors["head.weight"])
@@ -91,7 +92,7 @@ class Unlock(Attack):
         return [c.chunk(2) for c in upload.knows.coefficients.double()]
 
     def _ways(
-        self, net: nn.Module, g: Tensors, mode: str, secret: Secret | None
+        self, net: Net, g: Tensors, mode: str, secret: Secret | None
     ) -> Iterator[tuple[Tensor, ...]]:
         """(image, misfit, coefficients, gap, δ) for each guess at what is 0 behind a ReLU."""
         a, delta = head_input(g["head.weight"], g.get("head.bias"), net.head)
@@ -105,7 +106,7 @@ class _Way:
 
     def __init__(
         self,
-        net: nn.Module,
+        net: Net,
         g: Tensors,
         mode: str,
         tol: float,
@@ -162,7 +163,8 @@ class _Way:
         known there; then û is taken from the u that was found, as long as the misfit falls.
         """
         i -= 1
-        layer, g_bias = self.layers[i], self.g.get(f"features.{i}.bias")
+        layer: Any = self.layers[i]
+        g_bias = self.g.get(f"features.{i}.bias")
         live = self.g[f"features.{i}.weight"].flatten(1).any(1)  # γ = 0 leaves exactly zero
         signals = [projected(s, ds)] if self.mode == "train" else [ds]
         if self.mode == "train" and self.secret is not None:
@@ -173,7 +175,7 @@ class _Way:
         free = self.mode == "train" or (g_bias is None and self.secret is None)
         if not free and self.secret is not None:
             scale = 1.0
-        elif free:
+        elif free or g_bias is None:
             scale = 1 / max(x.max(), x.min(), key=abs)  # an image is not negative; brightest 1
         else:  # ∇b = Σ ∂ℓ/∂u = Σ ∂ℓ/∂s / a
             total, seen = ds.flatten(1).sum(1)[live], a[live] * g_bias[live]
@@ -193,10 +195,10 @@ class _Way:
         rounds: int,
     ) -> tuple:
         """As ``solve``, and du; û is taken anew from the u that was found while that helps."""
-        best = None
+        best: tuple = ()
         for _ in range(rounds):
             x, a, misfit, gap = self.solve(i, s, du, trust, live)
-            if best is not None and misfit > 0.9 * best[2]:
+            if best and misfit > 0.9 * best[2]:
                 break
             best, du = (x, a, misfit, gap, du), projected(self.layers[i](x[None])[0], ds)
         return best
@@ -225,7 +227,7 @@ class _Way:
     def known(self, i: int, full: Tensor, live: Tensor) -> tuple:
         """As ``solve`` where a = σ/γ and b = μ − bias − a β are known: eval mode, γ, β granted."""
         layer, norm, n, k = self.layers[i], self.layers[i + 1].norm, len(full), int(live.sum())
-        gamma, beta = self.secret
+        gamma, beta = cast(Secret, self.secret)
         a = (norm.running_var + norm.eps).sqrt() / gamma  # infinite for dead channels
         b = norm.running_mean - (0 if layer.bias is None else layer.bias) - a * beta
         rest, right = full[k : n - k, k : n - k], full[k : n - k, :k] @ a[live]

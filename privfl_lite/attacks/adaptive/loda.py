@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import cast
 
+from ...extractor import Extractor
 from ...wire import Upload
 from ..adaptive.loda_inversion import invert
 from ..analytic.closed_form import ClosedForm
@@ -29,6 +31,6 @@ class Unobscure(Attack):
         dense = next(iter(upload.tensors.values())).dim() == 3
         read = (ClosedForm() if dense else Recursive()).run(upload, seed)
         encoding = read.images.clamp(0, 1)
-        how = {"tv": self.tv, "steps": self.steps, "show": self.show}
-        images = invert(upload.knows.extractor, encoding, **how)
+        g = cast(Extractor, upload.knows.extractor)
+        images = invert(g, encoding, tv=self.tv, steps=self.steps, show=self.show)
         return replace(read, images=images, details={"encoding": encoding})

@@ -10,6 +10,7 @@ images whatever there is.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -110,7 +111,7 @@ def invert(
 
     def wrong(x: Tensor) -> Tensor:
         parts = [violation(r(x), e) for r, e in zip(residuals, many, strict=True)]
-        return sum(part.flatten(1).square().sum(1) for part in parts)
+        return cast(Tensor, sum(part.flatten(1).square().sum(1) for part in parts))
 
     with torch.no_grad():
         unit = wrong(gray) if residuals else None
@@ -118,7 +119,7 @@ def invert(
     def cost(z: Tensor, rows: Tensor) -> Tensor:
         x = z.view(shape)
         total = squared_distance(g(x), target) / scale + tv * total_variation(x[:, None])
-        return total + weight * wrong(x) / unit if residuals else total
+        return total if unit is None else total + weight * wrong(x) / unit
 
     begin = 1 - torch.stack(many).mean(0) if start is None else start
     ticks = progress(range(1, steps + 1), "inversion", show=show)

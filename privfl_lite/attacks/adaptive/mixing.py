@@ -7,6 +7,7 @@ LODA and GradAttack do for an upper bound. Chapter: hiding the input.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -28,7 +29,7 @@ class Unmix(Attack):
 
     def run(self, upload: Upload, seed: int = 0) -> Reconstruction:
         self.check(upload)
-        matrix, read = upload.knows.matrix, ClosedForm().run(upload).images
+        matrix, read = cast(Tensor, upload.knows.matrix), ClosedForm().run(upload).images
         images = self.solve(read, matrix)
         left = misfit(read, matrix, images).flatten(1).square().mean(1)
         blank = torch.zeros(len(images), dtype=torch.long, device=images.device)

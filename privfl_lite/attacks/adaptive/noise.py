@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -25,8 +26,8 @@ class Denoise(Matching):
     distance: str = "likelihood"
     tv: float = 3e3
     start: Tensor | str | None = "patterned"
-    needs = ("noise",)
-    answers = ("dp_gaussian", "dp_sgd", "modelcloak", "pogz_fl")
+    needs: ClassVar[tuple[str, ...]] = ("noise",)
+    answers: ClassVar[tuple[str, ...]] = ("dp_gaussian", "dp_sgd", "modelcloak", "pogz_fl")
 
 
 @dataclass(frozen=True)
@@ -40,11 +41,14 @@ class DenoiseUnknown(Denoise):
     needs = ()
     answers = ("modelcloak", "pogz_fl")
 
-    def run(self, upload: Upload, seed: int = 0) -> Reconstruction:
+    def run(self, upload: Upload, seed: int = 0) -> Reconstruction:  # type: ignore[override]
         one = Denoise(**vars(self))
         found = []
         for u in upload:
             std = (flat(u.tensors).abs().median() / 0.6745).clamp(min=1e-12).item()
             found.append(one.run(replace(u, knows=replace(u.knows, noise=Noise(std))), seed))
-        parts = (torch.cat([getattr(f, n) for f in found]) for n in ("images", "labels", "cost"))
-        return Reconstruction(*parts, evaluations=max(f.evaluations for f in found))
+        images, labels, cost = (
+            torch.cat([getattr(f, n) for f in found]) for n in ("images", "labels", "cost")
+        )
+        most = max(f.evaluations for f in found)
+        return Reconstruction(images, labels, cost, evaluations=most)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -40,10 +41,12 @@ ATTACKS = {  # name -> what the attacker does
 class Chosen(nn.Module):
     """The bottleneck with its noise as an input: a buffer (size,) that the attacker sets."""
 
-    def __init__(self, layer: nn.Module):
+    noise: Tensor
+
+    def __init__(self, layer: Any):
         super().__init__()
         self.encode, self.decode, self.beta = layer.encode, layer.decode, layer.beta
-        self.penalty = 0.0
+        self.penalty: Tensor | float = 0.0
         self.register_buffer("noise", torch.zeros(layer.decode.in_features))
 
     def forward(self, r: Tensor) -> Tensor:  # (B, R) -> (B, R)
@@ -133,8 +136,8 @@ def attack(name: str, upload: Upload, steps: int, seed: int = 0) -> Tensor:
     if name == "recursion":
         return Recursive(entry=f"{door(upload)}.encode").run(upload).images
     pixels = torch.Size(shape).numel()
-    start = [torch.randn(pixels, generator=generator(seed, p)) for p in range(u)]
-    start = torch.stack(start).to(like)
+    draws = [torch.randn(pixels, generator=generator(seed, p)) for p in range(u)]
+    start = torch.stack(draws).to(like)
     if name == "cut":
         cost = cut_cost(upload)
         return lbfgs(lambda z, rows: cost(z.view(-1, *shape), rows), start, range(steps)).z.view(
@@ -155,7 +158,7 @@ def attack(name: str, upload: Upload, steps: int, seed: int = 0) -> Tensor:
 
 def _matching(name: str, upload: Upload, steps: int, start: Tensor, k: int) -> Tensor:
     """L2 and L-BFGS with noise of the attacker's choice."""
-    shape, y, imitate = upload.model.shape, upload.knows.labels, imitator(upload)
+    y, shape, imitate = cast(Tensor, upload.knows.labels), upload.model.shape, imitator(upload)
     pixels, seen = start.shape[1], upload.tensors
     fixed = read_noise(upload) if name == "noise read" else start.new_zeros(len(upload), k)
     draws = [torch.randn(k, generator=generator(7, j)).to(start) for j in range(8)]
@@ -165,7 +168,7 @@ def _matching(name: str, upload: Upload, steps: int, start: Tensor, k: int) -> T
         x, target = z[:, :pixels].reshape(-1, 1, *shape), {n: t[rows] for n, t in seen.items()}
         if name == "average":
             many = [imitate(x, y[rows], e.expand(len(x), k)) for e in draws]
-            g = {n: sum(m[n] for m in many) / len(many) for n in names}
+            g = {n: cast(Tensor, sum(m[n] for m in many)) / len(many) for n in names}
         else:
             g = imitate(x, y[rows], z[:, pixels:] if name == "joint" else fixed[rows])
         return distance("l2", g, target, names)

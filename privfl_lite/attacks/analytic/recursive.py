@@ -7,7 +7,7 @@ from __future__ import annotations
 import copy
 from dataclasses import dataclass
 from itertools import takewhile
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -60,9 +60,9 @@ class Recursive(Attack):
                 raise PrivflError(f"the recursion needs {name!r}, which is not in the upload")
         best = [self._best(upload[u], net) for u in range(len(upload))]
         cost, images, labels, steps = map(list, zip(*best, strict=True))
-        images = torch.cat(images).to(upload.model.last.weight)
-        found = images, torch.cat(labels), torch.cat(cost)
-        return Reconstruction(*found, details={"steps": steps})
+        found = torch.cat(images).to(upload.model.last.weight)
+        told = {"steps": steps}
+        return Reconstruction(found, torch.cat(labels), torch.cat(cost), details=told)
 
     def _best(self, upload: Upload, net: Net) -> tuple[Tensor, Tensor, Tensor, list[Step]]:
         """Cost, image and label (1, …) for one upload: of the ways in OFF, the cheapest."""
@@ -72,19 +72,21 @@ class Recursive(Attack):
         for off in OFF if relu else OFF[:1]:
             image, label, steps = self._one(g, net, off)
             again = imitate(image[None].to(upload.model.last.weight), label.view(1, 1))
-            cost = sum((again[n] - t).square().sum() for n, t in upload.tensors.items())
+            parts = ((again[n] - t).square().sum() for n, t in upload.tensors.items())
+            cost = cast(Tensor, sum(parts))
             if best is None or cost < best[0]:
                 best = cost.nan_to_num(torch.inf)[None], image, label[None], steps
             if best[0] < 1e-6 * size or any(k.unknowns > sum(k[2:]) for k in steps):
                 break
+        assert best is not None  # OFF has one at least
         return best
 
     def _one(self, g: Tensors, net: Net, off: float) -> tuple[Tensor, Tensor, list[Step]]:
         """Image and label behind one gradient. On the way back a is the value at the current point,
         back = ∂ℓ/∂a, and trust, the slope of the activation just passed, weighs equations."""
         entry = net.head_name if self.entry == "head" else self.entry
-        door, behind = net.get_submodule(entry), lambda n: f"{entry}.".startswith(f"{n}.")
-        layers = list(takewhile(lambda part: not behind(part[0]), net.chain()))
+        door, behind = cast(nn.Linear, net.get_submodule(entry)), f"{entry}.".startswith
+        layers = list(takewhile(lambda part: not behind(f"{part[0]}."), net.chain()))
         a, delta = head_input(g[f"{entry}.weight"], g.get(f"{entry}.bias"), door)
         back, trust, steps, quiet = door.weight.T @ delta, torch.ones_like(a), [], 1e-12
         inputs = [a.new_zeros(1, *net.shape)]
@@ -137,7 +139,8 @@ def from_gradient(
     if isinstance(layer, nn.Linear):  # ∇W = δ aᵀ
         free = torch.eye(*shape).to(delta)[: 0 if delta.any() else None]
         return g_weight.T @ delta / delta.square().sum().clamp(min=1e-300), free
-    a, free = solve(kernel_equations(layer, delta, shape[1:]), by_channel(g_weight), tol)
+    equations = kernel_equations(cast(nn.Conv2d, layer), delta, shape[1:])
+    a, free = solve(equations, by_channel(g_weight), tol)
     return a.T.reshape(shape), torch.block_diag(*[free.T] * shape[0]).reshape(-1, *shape)
 
 
@@ -147,7 +150,8 @@ def kernel_equations(layer: nn.Conv2d, delta: Tensor, size: tuple) -> Tensor:
     ``delta`` (outputs, *size of the output) is ∂ℓ/∂output; the rows are those of ``by_channel``.
     """
     one = torch.eye(size[0] * size[1]).to(delta).view(-1, 1, *size)  # each pixel alone
-    seen = nn.functional.unfold(one, layer.kernel_size, layer.dilation, layer.padding, layer.stride)
+    padding = cast(tuple[int, int], layer.padding)
+    seen = nn.functional.unfold(one, layer.kernel_size, layer.dilation, padding, layer.stride)
     return torch.einsum("pkl,dl->dkp", seen, delta.flatten(1)).flatten(0, 1)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -92,10 +93,10 @@ class GGL(Attack):
                 history=history,
             )
 
-    def _generator(self, upload: Upload) -> nn.Module:
+    def _generator(self, upload: Upload) -> Any:
         """The generator, after a trial: one image of the shape that the attacked model takes."""
         shape = tuple(upload.model.shape)
-        net = load_generator(shape[-1]) if self.generator is None else self.generator
+        net: Any = load_generator(shape[-1]) if self.generator is None else self.generator
         where = next(iter(upload.tensors.values())).device
         with torch.no_grad():
             made = tuple(net(torch.zeros(1, net.latent, device=where)).shape[1:])
@@ -122,7 +123,7 @@ class GGL(Attack):
         if not rounds:
             raise PrivflError(f"CMA-ES needs at least {size} steps here; got {self.steps}")
         out = Solution(z.clone(), torch.full_like(z[:, 0], torch.inf), rounds * size)
-        film = [[] for _ in z]
+        film: list[list] = [[] for _ in z]
         wanted = self._film(rounds)
         for row in progress(range(len(z)), "GGL (CMA-ES)", show=self.show):
             stream = generator(seed, row).initial_seed() % 2**32

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -84,7 +85,8 @@ class GRNN(Attack):
         for tick in progress(range(1, self.steps + 1), "GRNN", show=self.show):
             x, y = draw(theta, z)  # (U, B, C, H, W), (U, B, classes)
             sent = imitate(x, y if known is None else known)
-            gap = sum((sent[n] - t).flatten(1).square().sum(1) for n, t in upload.tensors.items())
+            gaps = ((sent[n] - t).flatten(1).square().sum(1) for n, t in upload.tensors.items())
+            gap = cast(Tensor, sum(gaps))
             loss = gap + (gap + 1e-12).sqrt() + self.tv * squared_variation(x)
             if tick == 1:
                 best_x, best_y = x.detach().clone(), y.detach().clone()
@@ -122,7 +124,7 @@ class GRNN(Attack):
         return nets[0].to(where), theta, torch.stack(z).to(where)
 
 
-def check_side(shape: tuple[int, int, int]) -> None:
+def check_side(shape: tuple[int, ...]) -> None:
     """One clear sentence unless images are squares with a power of two, 8 or more, as side."""
     _, height, width = shape
     side = max(8, 2 ** round(math.log2(max(height, width))))

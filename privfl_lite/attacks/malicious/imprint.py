@@ -46,7 +46,7 @@ class Imprint(Net):
     then do differences of rows isolate a bin.
     """
 
-    def __init__(self, model: nn.Module, edges: Tensor, gain: float = 1.0):
+    def __init__(self, model: Net, edges: Tensor, gain: float = 1.0):
         nn.Module.__init__(self)
         built(model, "Imprint")
         if edges.dim() != 1 or len(edges) < 2 or not (edges.diff() > 0).all():

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -95,7 +96,7 @@ class Matching(Attack):
 
         def mismatch(z: Tensor, rows: Tensor) -> Tensor:
             x, y = unpack(z, rows)
-            return sum(term(x, y, rows // r) for term in terms)
+            return cast(Tensor, sum(term(x, y, rows // r) for term in terms))
 
         def objective(z: Tensor, rows: Tensor) -> Tensor:
             smooth = self.tv * total_variation(z[:, :pixels].reshape(-1, *shape)) if self.tv else 0
@@ -174,7 +175,8 @@ class Matching(Attack):
                 a, b = ({n: w * side[n] for n, w in weight.items()} for side in (a, b))
             if self.nonzero:
                 a = {n: a[n] * (t != 0) for n, t in b.items()}
-            return 1 / len(groups) * sum(distance(kind, a, b, names) for names in groups)
+            total = cast(Tensor, sum(distance(kind, a, b, names) for names in groups))
+            return 1 / len(groups) * total
 
         return cost
 
@@ -189,9 +191,10 @@ def patterned(shape: Sequence[int], rng: torch.Generator) -> Tensor:
 def distance(kind: str, a: Tensors, b: Tensors, names: Iterable[str]) -> Tensor:
     """Distance "l2" or "cosine" (P,) between the named tensors, all taken as one vector."""
     if kind == "l2":
-        return sum((a[n] - b[n]).flatten(1).pow(2).sum(1) for n in names)
+        return cast(Tensor, sum((a[n] - b[n]).flatten(1).pow(2).sum(1) for n in names))
     dot = sum((a[n] * b[n]).flatten(1).sum(1) for n in names)
-    size_a, size_b = (sum(t[n].flatten(1).pow(2).sum(1) for n in names) for t in (a, b))
+    sizes = (sum(t[n].flatten(1).pow(2).sum(1) for n in names) for t in (a, b))
+    size_a, size_b = (cast(Tensor, size) for size in sizes)
     return 1 - dot / (size_a * size_b).clamp(min=1e-30).sqrt()
 
 

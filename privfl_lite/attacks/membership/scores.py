@@ -165,7 +165,8 @@ def boundary_scores(
 
 def _rounds(budget: int, samples: int, bisections: int) -> list[int]:
     """How many directions each round tries; the last may have to do with half of ``samples``."""
-    left, rest, counts = budget - 1 - bisections, HALVINGS + bisections, []
+    left, rest = budget - 1 - bisections, HALVINGS + bisections
+    counts: list[int] = []
     if left < 0 or samples < 2:
         want = f"at least {1 + bisections} queries a candidate, samples at least 2"
         raise PrivflError(f"budget must be {want}; got {budget} and {samples}")
