@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from privfl_lite.attacks.matching.search.search import total_variation
+from privfl_lite.attacks.matching.search import total_variation
 
 import privfl_lite as pf
 from privfl_lite import PrivflError, attacks, metrics, models, share

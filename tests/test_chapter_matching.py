@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from privfl_lite.attacks.matching.search.search import GS, IDLG, Matching, distance, total_variation
+from privfl_lite.attacks.matching.search import GS, IDLG, Matching, distance, total_variation
 from torch import Tensor, nn
 from torch.func import jacrev
 from torch.nn.functional import cross_entropy

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from privfl_lite.attacks.membership.scores.scores import LabelOracle, boundary_scores, gap_scores
+from privfl_lite.attacks.membership.scores import LabelOracle, boundary_scores, gap_scores
 from scipy.special import gammaln, ndtr, ndtri
 
 from privfl_lite import metrics, models

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from privfl_lite.attacks.matching.search.search import Matching
+from privfl_lite.attacks.matching.search import Matching
 from scipy.special import ndtr, ndtri
 from scipy.stats import kstest, ncx2
 

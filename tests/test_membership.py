@@ -7,7 +7,7 @@ import itertools
 
 import pytest
 import torch
-from privfl_lite.attacks.membership.scores.scores import (
+from privfl_lite.attacks.membership.scores import (
     LabelOracle,
     boundary_scores,
     gap_scores,

@@ -140,10 +140,10 @@ def test_a_digit_is_read_behind_eq_10_as_printed_and_as_released(scale, weight):
     keep = ~torch.isin(digits.y_train, y)
     pool = digits.x_train[keep], digits.y_train[keep]
     defense = DCS2(steps=40, start="sample", pool=pool, scale=scale)
-    attack = Pair()
-    found = attack.run(share(net, x, y, defense, each=1, seed=2024))
+    found = Pair().run(share(net, x, y, defense, each=1, seed=2024))
     assert found.labels.tolist() == y.tolist()
-    assert all(split.weights.tolist() == [weight, weight] for split in attack.splits)
+    splits = found.details["splits"]
+    assert all(split.weights.tolist() == [weight, weight] for split in splits)
     assert metrics.psnr(found.images.clamp(0, 1), x).min() > 50
 
 

@@ -30,27 +30,26 @@ def narrow(channels: int, act: type = nn.Sigmoid, seed: int = 0, bias: bool = Tr
     return net.eval()
 
 
-def scores(net: Net, n: int = 2, seed: int = 0) -> tuple[torch.Tensor, Recursive, object]:
+def scores(net: Net, n: int = 2, seed: int = 0) -> tuple[torch.Tensor, list, object]:
     x, y = DIGITS.sample(n, seed=seed)
-    attack = Recursive()
-    found = attack.run(pf.share(net, x, y, each=1))
+    found = Recursive().run(pf.share(net, x, y, each=1))
     assert torch.equal(found.labels, y)
-    return pf.metrics.compare(found.images, x)["psnr"], attack, found
+    return pf.metrics.compare(found.images, x)["psnr"], found.details["steps"], found
 
 
 @pytest.mark.parametrize("act", ["relu", "sigmoid", "tanh", "identity"])
 def test_mlp_is_exact(act: str):
-    psnr, attack, found = scores(pf.models.build("mlp", DIGITS, hidden=(96, 48), act=act), n=4)
+    psnr, steps, found = scores(pf.models.build("mlp", DIGITS, hidden=(96, 48), act=act), n=4)
     assert psnr.min() > 90
     assert found.images.shape == (4, 1, 28, 28) and found.cost.max() < 1e-8
-    assert attack.steps[0] == [Step("features.3", 96, 96, 0), Step("features.1", 784, 784, 0)]
+    assert steps[0] == [Step("features.3", 96, 96, 0), Step("features.1", 784, 784, 0)]
 
 
 @pytest.mark.parametrize("name", ["lenet", "lenet4"])
 def test_sigmoid_lenet_is_read_without_a_search(name: str):
-    psnr, attack, _ = scores(pf.models.build(name, DIGITS))
+    psnr, steps, _ = scores(pf.models.build(name, DIGITS))
     assert psnr.min() > 80
-    *_, second, first = attack.steps[0]
+    *_, second, first = steps[0]
     assert second == Step("features.2", 2352, 12 * 195, 12)  # 195 of 196 pixels a channel
     assert first == Step("features.0", 784, 300, 484)
 
@@ -62,13 +61,13 @@ def test_relu_lenet():
 
 
 def test_too_few_channels_leave_directions_open():
-    psnr, attack, found = scores(narrow(6))
-    middle = attack.steps[0][1]
+    psnr, steps, found = scores(narrow(6))
+    middle = steps[0][1]
     assert middle.by_gradient == 6 * 145  # 49 + 36 + 36 + 24 pixels a channel
     assert middle.by_gradient + middle.by_output < middle.unknowns
     assert psnr.max() < 30 and found.cost.min() > 1e-4
-    psnr, attack, _ = scores(narrow(7))
-    assert all(s.by_gradient + s.by_output == s.unknowns for s in attack.steps[0])
+    psnr, steps, _ = scores(narrow(7))
+    assert all(s.by_gradient + s.by_output == s.unknowns for s in steps[0])
     assert psnr.min() > 60
 
 
@@ -92,9 +91,8 @@ def test_dead_layer_falls_back_on_its_output():
         net.features[1].bias.fill_(-100)
         net.head.bias.zero_()
     x, y = DIGITS.sample(1)
-    attack = Recursive()
-    found = attack.run(pf.share(net, x, y))
-    assert attack.steps[0] == [Step("features.1", 784, 0, 0)]
+    found = Recursive().run(pf.share(net, x, y))
+    assert found.details["steps"][0] == [Step("features.1", 784, 0, 0)]
     assert found.images.isfinite().all() and not found.images.any()
 
 
