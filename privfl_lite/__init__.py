@@ -1,7 +1,7 @@
 """privfl_lite: how federated learning leaks private data through gradients, and ways to stop it.
 
-Data walks in one direction: ``data`` -> ``models`` -> ``client`` and ``federated``, with
-``defenses`` at four doors -> ``wire`` -> ``attacks`` -> ``metrics``. Nothing imports backwards.
+Data walks in one direction: ``data`` -> ``models`` -> ``gradients`` -> ``wire`` (types) ->
+``defenses`` -> ``client`` -> ``federated`` -> ``attacks`` -> ``metrics``. Nothing imports backwards.
 
 A room is imported when it is first used (``pf.attacks``, ``pf.load``), so that ``privfl --help``
 does not wait for PyTorch.
