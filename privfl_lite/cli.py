@@ -13,6 +13,7 @@ import math
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import NoReturn
 
 from . import __version__, commands, names
 from .errors import PrivflError, choose
@@ -85,7 +86,7 @@ def _written(kind: str, options: Iterable[str]) -> Callable[[str], str]:
 class _Parser(argparse.ArgumentParser):
     """One sentence instead of the usage block."""
 
-    def error(self, message: str) -> None:
+    def error(self, message: str) -> NoReturn:
         print(f"{self.prog}: {message} (see {self.prog} --help)", file=sys.stderr)
         raise SystemExit(2)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -61,7 +61,8 @@ def train_one(
         loss(net(x[take]), y[take]).backward()
         theta = {n: p.detach()[None] for n, p in net.named_parameters()}
         ctx = Context(model, theta, x[take][None], y[take][None], [rng], round, [who], memory)
-        g = defense.gradient({n: p.grad[None] for n, p in net.named_parameters()}, ctx)
+        own_g = {n: cast(Tensor, p.grad)[None] for n, p in net.named_parameters()}
+        g = defense.gradient(own_g, ctx)
         for n, p in net.named_parameters():
             p.grad = g[n][0]
         optimizer.step()
@@ -162,7 +163,7 @@ def as_batch(model: Net, x: Any, y: Any, whose: str = "the batch") -> Data:
     return x, y
 
 
-def image_shape(x: Any) -> tuple[tuple[int, ...], ...]:
+def image_shape(x: Any) -> tuple[Any, ...]:
     """((C, H, W),) of a batch of images, to tell a bare module's shape; () where it is none."""
     shape = tuple(getattr(x, "shape", ()))
     return (shape[1:],) if len(shape) == 4 else ()
@@ -268,19 +269,20 @@ def gradients_of(
 ) -> Tensors:
     """One gradient per client over all its data, through the gradient and the update door."""
     f, theta = gradient_function(stateless(net, mode)), weights(net)
-    rows: list[Tensors | None] = [None] * len(data)
+    rows: dict[int, Tensors] = {}
     who = list(range(len(data)) if who is None else who)
     memory = Memory() if memory is None else memory
     # clients with equally many examples go together, those of the first client first
     for size in dict.fromkeys(len(x) for x, _ in data):
         now = [k for k, (x, _) in enumerate(data) if len(x) == size]
-        mine = [[part[k] for k in now] for part in (data, rngs, who)]
-        ctx = update_context(net, *mine[:2], defense, mine[2], round, memory)
-        g = f(theta, ctx.x, ctx.y, private_tensors(defense, net, mine[2], memory))
+        numbers = [who[k] for k in now]
+        mine = [data[k] for k in now], [rngs[k] for k in now]
+        ctx = update_context(net, *mine, defense, numbers, round, memory)
+        g = f(theta, ctx.x, ctx.y, private_tensors(defense, net, numbers, memory))
         g = through_update_door(defense.gradient(g, ctx), ctx, defense)
         for i, k in enumerate(now):
             rows[k] = {n: t[i] for n, t in g.items()}
-    return {n: torch.stack([row[n] for row in rows]) for n in rows[0]}
+    return {n: torch.stack([rows[k][n] for k in range(len(data))]) for n in rows[0]}
 
 
 def update_context(
@@ -298,9 +300,10 @@ def update_context(
     own, theta = private_tensors(defense, net, who, memory), weights(net)
     theta = {n: own.get(n, p.expand(len(data), *p.shape)) for n, p in theta.items()}
     x, y = ([pair[i] for pair in data] for i in (0, 1))
-    same = len({len(part) for part in x}) == 1
-    x, y = (torch.stack(x), torch.stack(y)) if same else (x, y)
-    return Context(net, theta, x, y, rngs, round, who, memory)
+    near = rngs, round, who, memory
+    if len({len(part) for part in x}) == 1:
+        return Context(net, theta, torch.stack(x), torch.stack(y), *near)
+    return Context(net, theta, x, y, *near)
 
 
 def through_update_door(delta: Tensors, ctx: Context, defense: Defense) -> Tensors:

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import fields
 from importlib.metadata import PackageNotFoundError, version
 from statistics import median
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import privfl_lite as pf
 
@@ -43,7 +43,8 @@ def attack(args: argparse.Namespace) -> dict:
     if args.png:
         style()
         psnr = [row["psnr"] for row in result["per_image"]]
-        leak_picture(*picture, psnr).savefig(args.png, bbox_inches="tight")
+        truth, upload, found = picture
+        leak_picture(truth, upload, found, psnr).savefig(args.png, bbox_inches="tight")
     rows = result["per_image"]
     psnr = [row["psnr"] for row in rows]
     right = sum(row["label_true"] == row["label_found"] for row in rows)
@@ -332,11 +333,11 @@ PROGRAMS = {  # any of these names
 
 def doctor(args: argparse.Namespace) -> dict:
     """What works here, what would have to be fetched or installed, and what it would be for."""
-    facts = {"python": platform.python_version(), "privfl_lite": pf.__version__}
+    facts: dict[str, Any] = {"python": platform.python_version(), "privfl_lite": pf.__version__}
     facts |= {name: _package(name, *use) for name, use in USES.items()}
     facts["device"] = _fact(lambda: str(pf.device()))
     facts["mnist"] = _fact(lambda: pf.data.load("mnist").source)
-    states = _fact(lambda: pf.assets.status())
+    states: Any = _fact(lambda: pf.assets.status())
     for name in dict.fromkeys([*ASSETS, *(states if isinstance(states, dict) else ())]):
         state = states[name] if isinstance(states, dict) else states
         use = f": for {ASSETS[name]}; privfl fetch {name}" if name in ASSETS else ""

@@ -29,7 +29,10 @@ from .runtime import PrivflError, device, generator
 from .stored import identity
 from .wire import Facts, Plan, Upload
 
-CLOSE = {"rtol": 1e-3, "atol": 1e-5}  # of the fast and the plain path, which sum in another order
+CLOSE: dict[str, Any] = {
+    "rtol": 1e-3,
+    "atol": 1e-5,
+}  # of the fast and the plain path, which sum in another order
 
 
 def check_defense(
@@ -79,8 +82,12 @@ def _equal(a: dict[str, Tensor], b: dict[str, Tensor]) -> bool:
 # Clauses of a defense: "" if it holds
 
 
+def _is_frozen(thing: Any) -> bool:
+    return type(thing).__dataclass_params__.frozen
+
+
 def _frozen(defense: Defense, net: Net, each: int) -> str:
-    if not is_dataclass(defense) or not type(defense).__dataclass_params__.frozen:
+    if not is_dataclass(defense) or not _is_frozen(defense):
         return "it is no frozen dataclass, so it could remember something"
     same = identity(replace(defense)) == identity(defense)
     return "" if same else "dataclasses.replace changes its settings"
@@ -148,7 +155,7 @@ def _resumes(defense: Defense, net: Net, each: int) -> str:
 def _settings_only(attack: Attack, upload: Upload) -> str:
     if not isinstance(attack, Attack):
         return "it is no attacks.Attack"
-    frozen = is_dataclass(attack) and type(attack).__dataclass_params__.frozen
+    frozen = is_dataclass(attack) and _is_frozen(attack)
     return "" if frozen else "it is no frozen dataclass, so results could be left on it"
 
 
@@ -188,7 +195,7 @@ def _limits(attack: Attack, upload: Upload) -> str:
         x, y = _images(tuple(upload.model.shape), most + 1)
         x, y = x.to(device()), y.to(device()) % upload.model.num_classes
         trials.append(lambda: share(upload.model, x, y))
-    trials += [lambda fact=fact: replace(upload, knows=Facts()) for fact in attack.needs]
+    trials += [lambda: replace(upload, knows=Facts())] * len(attack.needs)
     for make in trials:
         try:
             attack.run(make())

@@ -45,7 +45,8 @@ class Dataset:
     @property
     def shape(self) -> tuple[int, int, int]:
         """(C, H, W) of one image."""
-        return tuple(self.x_train.shape[1:])
+        channels, height, width = self.x_train.shape[1:]
+        return channels, height, width
 
     @property
     def num_classes(self) -> int:
@@ -245,7 +246,7 @@ def _bundled(path: str) -> Path:
     """A file inside an installed package, without the seconds that importing it takes."""
     package, rest = path.split("/", 1)
     with needs("book"):
-        if not (spec := find_spec(package)):
+        if not (spec := find_spec(package)) or not spec.origin:
             raise ModuleNotFoundError(name=package)
     return Path(spec.origin).parent / rest
 

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterable
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -121,7 +122,9 @@ FASHION = Path("/usr/share/datasets/fashion-mnist")  # of a Debian package
 _mnist_full = _plain("MNIST", True, False, classes=assets.DIGITS)
 _fashion = _plain("FashionMNIST", True, False)
 _svhn = _plain("SVHN", "train", "test", classes=assets.DIGITS)
-REMOTE = {  # name: (training and test images), stand-in, sources to try before a registry copy
+REMOTE: dict[
+    str, tuple[Any, ...]
+] = {  # name: (training and test images), stand-in, sources to try before a registry copy
     "mnist-full": ((60000, 10000), "`mnist`", _mnist_full),
     "fashion": ((60000, 10000), "`mnist`", _fashion, _debian_fashion),
     "cifar10": ((50000, 10000), "`photos`", _plain("CIFAR10", True, False)),

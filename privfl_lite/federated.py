@@ -284,7 +284,8 @@ class FedAvg:
         if self.checkpoint is None:
             return
         reports = [asdict(replace(r, uploads=[])) for r in self.history]
-        state = {"settings": self._identity, "model": self.model.state_dict(), "history": reports}
+        state: dict[str, Any] = {"settings": self._identity}
+        state |= {"model": self.model.state_dict(), "history": reports}
         state |= {"rates": self._rates(len(self.history)), "memory": self.memory.state_dict()}
         part = Path(f"{self.checkpoint}.part")
         torch.save(state, part)

@@ -12,7 +12,7 @@ import copy
 import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -189,7 +189,7 @@ def build(
     gives the same weights, whatever was drawn before.
     """
     make, own_act, bound, bias = MODELS[choose("model", name, MODELS)]
-    shape = tuple(getattr(like, "shape", like))
+    shape: tuple[int, ...] = tuple(cast(Sequence[int], getattr(like, "shape", like)))
     classes = classes or getattr(like, "num_classes", None)
     if len(shape) != 3 or not classes:
         raise PrivflError(
@@ -205,9 +205,9 @@ def build(
         features = make(shape[0], activation, **options).eval()
         width = _flat_size(name, features, shape, partial(make, shape[0], activation, **options))
         net = Net(name, features, nn.Linear(width, classes, bias=bias), shape)
-        if init or bound:
+        if limit := init or bound:
             for p in net.parameters():
-                nn.init.uniform_(p, -(init or bound), init or bound)
+                nn.init.uniform_(p, -limit, limit)
     return net.eval()
 
 
@@ -238,6 +238,8 @@ class Wrapped(Net):
     It *is* the module in all that PyTorch asks by name: parameters, buffers and parts are the same
     objects under the same names, so gradients of the module fit. Only ``forward`` is called there.
     """
+
+    _net: nn.Module
 
     def __init__(self, net: nn.Module, name: str, shape: tuple[int, ...], head_name: str):
         nn.Module.__init__(self)
@@ -386,7 +388,8 @@ def _image_shape(net: nn.Module, name: str) -> tuple[int, ...]:
 
 def _sides(net: nn.Module, channels: int) -> list[tuple[int, ...]]:
     """Shapes of square images, up to 256 pixels a side, that the network can take."""
-    net, fits = copy.deepcopy(net).to("meta"), []
+    fits: list[tuple[int, ...]] = []
+    net = copy.deepcopy(net).to("meta")
     for side in range(1, 257):
         try:
             with torch.no_grad():

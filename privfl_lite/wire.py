@@ -169,7 +169,8 @@ class Facts:
     def __getitem__(self, rows: slice) -> Facts:
         """The facts about some of the uploads."""
         held = {n: getattr(self, n) for n in self.names}
-        return Facts(**{n: v[rows] if isinstance(v, Tensor) else v for n, v in held.items()})
+        some: dict[str, Any] = {n: v[rows] if isinstance(v, Tensor) else v for n, v in held.items()}
+        return Facts(**some)
 
     def __or__(self, other: Facts) -> Facts:
         """Both together, as of two defenses in a row: noises add, else the later one counts."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -141,11 +142,12 @@ def _affine(x: Tensor, rows: tuple, cubic: bool = False, fill: float = 0.0) -> T
     else:
         i, j = (px - 0.5).floor(), (py - 0.5).floor()
         across, down = _cubic_weights(px - 0.5 - i), _cubic_weights(py - 0.5 - j)
-        out = sum(
+        parts = (
             (down[q] * across[p])[:, None].to(x) * take(i + p - 1, j + q - 1)
             for q in range(4)
             for p in range(4)
-        ).clamp(0, 1)
+        )
+        out = cast(Tensor, sum(parts)).clamp(0, 1)
     return torch.where(inside[:, None], out, torch.full_like(out, fill))
 
 

@@ -81,7 +81,8 @@ def search(
     As in the code each place is drawn from −1…49, −1 for no operation (the code's range goes to 50,
     which does not exist), 1,600 lists in all. Join the best with "+" for a policy.
     """
-    rng, found = generator(seed, 1), []
+    rng = generator(seed, 1)
+    found: list[Candidate] = []
     while len(found) < candidates:
         drawn = torch.randint(-1, len(OPERATIONS), (3,), generator=rng).tolist()
         if policy := "-".join(str(i) for i in drawn if i >= 0):

@@ -10,15 +10,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import torch
 from torch import Generator, Tensor
 from torch.linalg import vector_norm
-from torch.nn import Module
 from torch.nn.functional import cosine_similarity, one_hot
 
 from ..gradients import Tensors, along, flat, passes
+from ..models import Net
 from ..runtime import PrivflError, choose, progress
 from ..wire import Facts
 from .base import Context, Defense, Memory
@@ -98,16 +98,17 @@ class DCS2(Defense):
 
     def gradient(self, g: Tensors, ctx: Context) -> Tensors:
         """Algorithm 1 for K clients at once; g (K, *shape) is the batch's, as it comes here."""
-        y = torch.stack([distributions(t, ctx.model.num_classes) for t in ctx.y]).to(ctx.x)
+        x = cast(Tensor, ctx.x)  # (K, B, C, H, W)
+        y = torch.stack([distributions(t, ctx.model.num_classes) for t in ctx.y]).to(x)
         who, tasks = ctx.who, {}
         for k, client in enumerate(who):
-            rows = self._sensitive(ctx.x[k], y[k], client)
+            rows = self._sensitive(x[k], y[k], client)
             if len(rows):
-                tasks[k] = self.task(ctx.x[k][rows], y[k][rows], ctx.rngs[k])
+                tasks[k] = self.task(x[k][rows], y[k][rows], ctx.rngs[k])
         made = dict(zip(tasks, self.search(ctx.model, ctx.theta, tasks), strict=True))
         run, mixed = passes(ctx.model), {n: t.clone() for n, t in g.items()}
         for k, (images, _, soft, _) in made.items():
-            a, b = self.weights(ctx.x.shape[1], len(images))
+            a, b = self.weights(x.shape[1], len(images))
             hidden, _ = run({n: t[k] for n, t in ctx.theta.items()}, images[None], soft[None])
             for n, t in hidden.items():
                 mixed[n][k] = a * g[n][k] + b * t[0]
@@ -124,7 +125,7 @@ class DCS2(Defense):
         whole = batch if self.scale == "sum" else batch + concealed
         return batch / whole, concealed / whole
 
-    def craft(self, model: Module, theta: Tensors, x: Tensor, y: Tensor, rng: Generator) -> Crafted:
+    def craft(self, model: Net, theta: Tensors, x: Tensor, y: Tensor, rng: Generator) -> Crafted:
         """Conceal x (S, C, H, W) with labels y, (S,) or (S, classes), at weights θ."""
         task = self.task(x, distributions(y, model.num_classes).to(x), rng)
         return self.search(model, {n: t[None] for n, t in theta.items()}, {0: task})[0]
@@ -140,6 +141,7 @@ class DCS2(Defense):
         if self.start == "noise":
             x_0 = (torch.rand if self.box else torch.randn)(m, *x.shape[1:], generator=rng).to(x)
         else:
+            assert images is not None  # __post_init__ saw to that
             _check_pool(images, labels, x, classes)
             taken = torch.randint(len(images), (m,), generator=rng)
             x_0, y_c = images[taken].to(x), y_c if labels is None else labels[taken].cpu()
@@ -147,18 +149,19 @@ class DCS2(Defense):
             x_0 = 0.7 * x_0 + 0.3 * x[mates].mean(1)
         return x[mates], y[mates], x_0, one_hot(y_c, classes).to(x)
 
-    def search(self, model: Module, theta: Tensors, tasks: dict[int, Task]) -> list[Crafted]:
+    def search(self, model: Net, theta: Tensors, tasks: dict[int, Task]) -> list[Crafted]:
         """Minimize Eq. 9 for the tasks of clients k at their weights θ (K, *shape), all at once."""
         if not tasks:
             return []
-        owner = [k for k, (_, _, x_0, _) in tasks.items() for _ in x_0]
-        owner = torch.tensor(owner, device=next(iter(theta.values())).device)
+        each = [k for k, (_, _, x_0, _) in tasks.items() for _ in x_0]
+        owner = torch.tensor(each, device=next(iter(theta.values())).device)
         same = all(len(t) == 1 or t.stride(0) == 0 for t in theta.values())
         whole, parts = [torch.cat(t) for t in zip(*tasks.values(), strict=True)], []
         everyone = torch.arange(len(owner), device=owner.device)
         for now in everyone.split(max(1, ELEMENTS // model.num_parameters)):
             own = {n: t[0] if same else t[owner[now]] for n, t in theta.items()}
-            parts.append(self._descend(passes(model), own, tuple(t[now] for t in whole)))
+            task = cast(Task, tuple(t[now] for t in whole))
+            parts.append(self._descend(passes(model), own, task))
         made = [torch.cat(t) for t in zip(*parts, strict=True)]
         return [Crafted(*(t[owner == k] for t in made)) for k in tasks]
 

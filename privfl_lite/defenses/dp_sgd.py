@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import cast
 
 import torch
+from torch import Tensor
 from torch.func import grad, vmap
 
 from .. import privacy
@@ -52,7 +54,7 @@ class DPSGD(Defense):
     def gradient(self, g: Tensors, ctx: Context) -> Tensors:
         f = grad(batch_loss(stateless(ctx.model, "eval")))
         one = vmap(f, in_dims=(None, 0, 0), randomness="different")  # over examples
-        x, y = ctx.x[:, :, None], ctx.y[:, :, None]  # each example a batch of its own
+        x, y = (cast(Tensor, t)[:, :, None] for t in (ctx.x, ctx.y))  # each example a batch
         each = vmap(one, randomness="different")(ctx.theta, x, y)  # name -> (K, B, *shape)
         norm = torch.stack([t.flatten(2).pow(2).sum(2) for t in each.values()]).sum(0).sqrt()
         share = (self.clip / norm.clamp(min=1e-30)).clamp(max=1.0)  # (K, B)

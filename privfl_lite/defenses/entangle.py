@@ -108,7 +108,7 @@ class Entangle(Defense):
 
     def shares(self, delta: Tensors, ctx: Context) -> Tensor:
         """μ of each client (K,), within [0, 1]."""
-        first = 0.0
+        first: Tensor | float = 0.0
         if self.ratio == "adaptive":
             first = adaptive_term(relative_size(delta, ctx.theta, self.floor))
         whole = torch.full((len(ctx.who),), 1 - self.beta).to(next(iter(delta.values())))
@@ -152,7 +152,7 @@ def replaced(memory: Memory, who: Sequence[int]) -> Tensors:
     return {n.removeprefix("mask."): torch.stack([note[n] for note in notes]) for n in names}
 
 
-def dense_layers(model: nn.Module) -> Iterator[tuple[str, nn.Linear, nn.Module, nn.Module]]:
+def dense_layers(model: Net) -> Iterator[tuple[str, nn.Linear, nn.Module, nn.Module]]:
     """Each fully connected layer: name, layer, the part before it, and the part that it ends."""
     if isinstance(model, Wrapped):
         for n, layer in model.named_modules():

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import torch
 from safetensors import safe_open
@@ -84,7 +84,9 @@ class LODA(Defense):
     @property
     def weight(self) -> float:
         """c: as given, or the paper's in the units of the stored network."""
-        return WEIGHT[self.layers] * UNIT[self.extractor] if self.c is None else float(self.c)
+        if self.c is not None:
+            return float(self.c)
+        return WEIGHT[cast(str, self.layers)] * UNIT[cast(str, self.extractor)]
 
     @cached_property
     def g(self) -> Extractor:

@@ -81,7 +81,8 @@ def representation_slopes(ctx: Context) -> tuple[Tensor, Tensor]:
 
     jacobian = vmap(jacrev(representation, 1, chunk_size=CHUNK), (None, 0), randomness="different")
     value = vmap(representation, (None, 0), randomness="different")
-    at_once = max(1, ELEMENTS // (ctx.model.last.in_features * ctx.x[0, 0].numel()))
+    pixels = ctx.x[0][0].numel()
+    at_once = max(1, ELEMENTS // (ctx.model.last.in_features * pixels))
     slopes, values = [], []
     for k, images in enumerate(ctx.x):
         theta = {n: t[k] for n, t in ctx.theta.items()}
