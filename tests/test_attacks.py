@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
-from privfl_lite.attacks.matching.search import total_variation
 
 import privfl_lite as pf
 from privfl_lite import PrivflError, attacks, metrics, models, share
 from privfl_lite.attacks import DLG, GS, IDLG, ClosedForm, Matching, infer_label, infer_labels
+from privfl_lite.attacks.matching.search import total_variation
 from privfl_lite.attacks.solvers import adam, lbfgs
 from privfl_lite.defenses import DPGaussian, Prune
 from privfl_lite.wire import Plan

@@ -15,12 +15,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from privfl_lite.attacks.matching.search import GS, IDLG, Matching, distance, total_variation
 from torch import Tensor, nn
 from torch.func import jacrev
 from torch.nn.functional import cross_entropy
 
 import privfl_lite as pf
+from privfl_lite.attacks.matching.search import GS, IDLG, Matching, distance, total_variation
 from privfl_lite.attacks.solvers import adam, lbfgs
 from privfl_lite.studies import STUDIES, failure_gallery
 from privfl_lite.studies.pictures import unpack

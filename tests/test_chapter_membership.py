@@ -7,10 +7,10 @@ import math
 import numpy as np
 import pytest
 import torch
-from privfl_lite.attacks.membership.scores import LabelOracle, boundary_scores, gap_scores
 from scipy.special import gammaln, ndtr, ndtri
 
 from privfl_lite import metrics, models
+from privfl_lite.attacks.membership.scores import LabelOracle, boundary_scores, gap_scores
 from privfl_lite.privacy import analytic_gaussian_delta
 from privfl_lite.studies import STUDIES
 from privfl_lite.studies.membership import GRID, matched, roc

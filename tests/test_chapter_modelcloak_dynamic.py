@@ -7,11 +7,11 @@ import math
 import numpy as np
 import pytest
 import torch
-from privfl_lite.attacks.matching.search import Matching
 from scipy.special import ndtr, ndtri
 from scipy.stats import kstest, ncx2
 
 from privfl_lite import fedavg, load, models, privacy, share
+from privfl_lite.attacks.matching.search import Matching
 from privfl_lite.defenses import Context, ModelCloak
 from privfl_lite.gradients import length
 from privfl_lite.privacy import analytic_gaussian_delta as exact

@@ -7,6 +7,12 @@ import itertools
 
 import pytest
 import torch
+from torch import nn
+from torch.nn.functional import interpolate, one_hot
+
+import privfl_lite as pf
+from privfl_lite import metrics, models
+from privfl_lite.attacks import membership
 from privfl_lite.attacks.membership.scores import (
     LabelOracle,
     boundary_scores,
@@ -14,12 +20,6 @@ from privfl_lite.attacks.membership.scores import (
     likelihood_scores,
     loss_scores,
 )
-from torch import nn
-from torch.nn.functional import interpolate, one_hot
-
-import privfl_lite as pf
-from privfl_lite import metrics, models
-from privfl_lite.attacks import membership
 
 
 def linear(shape, classes, smooth=False, dtype=torch.float32):
