@@ -42,10 +42,11 @@ book: $(STAMP) vendor ## build the book strictly into _build/html and print the 
 	@$(PY) -c "import pathlib; print('Open', pathlib.Path('$(HTML)/index.html').resolve().as_uri())"
 
 # Lint and tests all run, whatever fails first; pytest's summary is the last line.
-test: $(STAMP) vendor browser wheel ## run everything: lint, tests, notebooks, strict book, links, browser
+test: $(STAMP) vendor browser wheel ## run everything: lint, types, tests, notebooks, strict book, links, browser
 	@status=0; \
 	$(PY) -m ruff check . || status=1; \
 	$(PY) -m ruff format --check . || status=1; \
+	$(PY) -m mypy || status=1; \
 	JUPYTER_PATH=$(WHEEL) $(PY) -m pytest tests $(WHEEL)/notebooks $(NBVAL) \
 	  -n $(JOBS) --dist loadfile -q -rs || status=1; \
 	exit $$status
@@ -72,7 +73,7 @@ bench: $(STAMP) ## measure ratios side by side and store them in benchmarks/
 	@$(PY) benchmarks/run.py
 
 clean: ## remove everything that was built (keeps .venv and the data cache)
-	rm -rf _build .pytest_cache .ruff_cache
+	rm -rf _build .pytest_cache .ruff_cache .mypy_cache
 	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +
 
 distclean: clean ## remove .venv and book/_vendor as well

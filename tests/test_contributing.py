@@ -52,9 +52,9 @@ def test_the_lists_have_ten_steps_each():
 
 
 def test_examples_are_as_it_says():
-    for stem, lines in re.findall(r"`(privfl_lite/[\w/]+)\.py`, (\d+) lines", TEXT):
-        source = (ROOT / f"{stem}.py").read_text(encoding="utf-8")
-        assert len(source.splitlines()) == int(lines), stem
+    for path in ("privfl_lite/defenses/dp_gaussian.py", "privfl_lite/studies/first_look.py"):
+        assert f"`{path}`, one short file" in TEXT
+        assert len((ROOT / path).read_text(encoding="utf-8").splitlines()) < 60
     assert "first-look" in STUDIES
     assert pf.attacks.Unprune.answers == ("prune",)
     for name in ("data", "model", "leaves", "begin", "gradient", "update", "average", "facts"):
