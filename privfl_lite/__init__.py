@@ -1,7 +1,8 @@
 """privfl_lite: how federated learning leaks private data through gradients, and ways to stop it.
 
-Data walks in one direction: ``data`` -> ``models`` -> ``gradients`` -> ``wire`` (types) ->
-``defenses`` -> ``client`` -> ``federated`` -> ``attacks`` -> ``metrics``. Nothing imports backwards.
+Data walks in one direction, and nothing imports backwards: ``data`` -> ``models`` ->
+``gradients`` -> ``wire`` (types) -> ``defenses`` -> ``client`` -> ``federated`` -> ``attacks`` ->
+``metrics``.
 
 A room is imported when it is first used (``pf.attacks``, ``pf.load``), so that ``privfl --help``
 does not wait for PyTorch.
