@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 import torch
@@ -245,7 +246,8 @@ def share(
             ctx = update_context(net, data, rngs, defense, memory=memory)
             sent = through_update_door(delta, ctx, defense)
     labels = Facts(labels=torch.stack([labels for _, labels in data]))
-    facts = defense.facts(update_context(net, data, rngs, defense, memory=memory))
+    ctx = update_context(net, data, rngs, defense, memory=memory)
+    facts = defense.facts(replace(ctx, plan=plan))
     return Upload(
         {n: t.detach() for n, t in sent.items() if defense.leaves(n)},
         kind="gradient" if plan is None else "update",

@@ -61,6 +61,15 @@ class Plan:
             )
         choose("mode", self.mode, ("eval", "train"))
 
+    def step_weights(self, steps: int) -> list[float]:
+        """How often the gradient of each step counts in −Δ/η, the first step's first.
+
+        With momentum m step s moves by Σ_j m^(s−j) g_j, so g_j counts (1 − m^(S−j)) / (1 − m), j
+        from 0.
+        """
+        m = self.momentum
+        return [(1 - m ** (steps - j)) / (1 - m) for j in range(steps)]
+
     def batches(self, n: int, rng: torch.Generator | None = None) -> list[Tensor]:
         """Which of n examples each local step uses: one index tensor a step.
 
@@ -337,14 +346,10 @@ class Upload:
         )
 
     def gradients(self) -> Tensors:
-        """The uploads as mean gradients: as they are, or Δ over −η and the weight of all steps.
-
-        With momentum m step s moves by Σ_j m^(s−j) g_j, so S steps weigh Σ_s (1 − m^s) / (1 − m).
-        """
+        """The uploads as mean gradients: as they are, or Δ over −η and the weight of all steps."""
         if self.plan is None:
             return self.tensors
-        m = self.plan.momentum
-        weight = sum((1 - m ** (s + 1)) / (1 - m) for s in range(self.local_steps))
+        weight = sum(self.plan.step_weights(self.local_steps))
         return {n: -t / (self.plan.eta * weight) for n, t in self.tensors.items()}
 
     def imitator(self) -> Callable[[Tensor, Tensor], Tensors]:

@@ -305,6 +305,21 @@ def test_a_clip_of_every_examples_gradient_is_imitated_for_a_batch(net, batch, r
 # --- what is granted ---
 
 
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+@pytest.mark.parametrize("defense", [DPGaussian(0.2), DPSGD(1.0, 0.8)], ids=["raw", "dp-sgd"])
+def test_granted_noise_is_that_on_the_update(net, batch, defense, momentum):
+    """Four steps of 4, 2, 4 and 2 examples: the noise of all of them, in units of Δ."""
+    plan = Plan(eta=1e-3, epochs=2, batch_size=4, momentum=momentum, shuffle=False)
+    options = {"plan": plan, "each": 6}
+    noisy = share(net, *batch, defense, knows="noise", **options)
+    silent = DPSGD(1.0, 0.0) if isinstance(defense, DPSGD) else None
+    clean = share(net, *batch, silent, **options).tensors
+    off = torch.cat([(t - clean[n]).flatten() for n, t in noisy.tensors.items()])
+    assert off.std().item() == pytest.approx(noisy.knows.noise.std, rel=0.03)
+    one = share(net, *batch, defense, knows="noise").knows.noise  # of a gradient, as it is
+    assert one == Noise(0.2 if isinstance(defense, DPGaussian) else 0.8 / 6)
+
+
 def test_an_upload_says_its_letter_and_what_the_server_sees(net, batch):
     bare = share(net, *batch, each=2)
     assert bare.letter == "A"

@@ -17,6 +17,8 @@ computed beside it. ``A() + B()`` applies A, then B, at every door.
 from __future__ import annotations
 
 import copy
+import math
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
@@ -25,7 +27,7 @@ from torch import Tensor
 
 from ..gradients import Tensors
 from ..models import Net
-from ..wire import Facts
+from ..wire import Facts, Noise, Plan
 
 
 class Memory:
@@ -78,6 +80,7 @@ class Context:
     round: int = 0
     who: list[int] = field(default_factory=list)  # the clients' numbers; 0, 1, … by default
     memory: Memory = field(default_factory=Memory)
+    plan: Plan | None = None  # for ``facts``: the rules of training, where an update leaves
 
     def __post_init__(self) -> None:
         if not self.who:
@@ -87,6 +90,20 @@ class Context:
         """Standard normal noise shaped like ``like`` (K, *shape), each client from its own rng."""
         draws = [torch.randn(like.shape[1:], generator=rng) for rng in self.rngs]
         return torch.stack(draws).to(like)
+
+    def on_upload(self, std: Callable[[int], float]) -> Noise:
+        """Noise of ``std(B)`` on the mean gradient of B examples, as it lies on the upload.
+
+        With a plan: Σ over its steps. That noise also moves the weights at which later gradients
+        are taken is left out; of a single step, or at a small rate, it is exact.
+        """
+        n = len(self.x[0]) if len(self.x) else 0
+        if self.plan is None:
+            return Noise(std(n))
+        sizes = [len(rows) for rows in self.plan.batches(n)]
+        weights = self.plan.step_weights(len(sizes))
+        each = (w * std(size) for w, size in zip(weights, sizes, strict=True))
+        return Noise(self.plan.eta * math.hypot(*each))
 
 
 @dataclass(frozen=True)

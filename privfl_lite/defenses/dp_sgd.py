@@ -13,7 +13,7 @@ from .. import privacy
 from ..gradients import Tensors, batch_loss, stateless
 from ..models import Net
 from ..runtime import PrivflError, needs
-from ..wire import Clip, Facts, Noise
+from ..wire import Clip, Facts
 from .base import Context, Defense, Memory
 
 
@@ -77,6 +77,6 @@ class DPSGD(Defense):
         return privacy.epsilon(self.sigma, self.rate, rounds * self.steps, delta_dp)
 
     def facts(self, ctx: Context) -> Facts:
-        """The noise on the mean gradient of B examples, σC/B; the clip of each example's."""
-        std = self.sigma * self.clip / len(ctx.x[0])
-        return Facts(noise=Noise(std), clip=Clip(self.clip, "example"))
+        """The noise, σC/B on the mean gradient of B examples; the clip of each example's."""
+        noise = ctx.on_upload(lambda batch: self.sigma * self.clip / batch)
+        return Facts(noise=noise, clip=Clip(self.clip, "example"))
