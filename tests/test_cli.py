@@ -351,5 +351,5 @@ def test_a_long_command_shows_progress_and_a_short_one_does_not(monkeypatch):
     monkeypatch.delenv("PRIVFL_PROGRESS")
     short = run("attack", "gs", "--images", "1", "--steps", "3")
     assert short.returncode == 0 and short.stderr == ""
-    long = run("attack", "gs", "--images", "16", "--steps", "200")
+    long = run("attack", "gs", "--images", "16", "--steps", "1000")
     assert long.returncode == 0 and "GS:" in long.stderr

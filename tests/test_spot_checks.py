@@ -62,9 +62,7 @@ SPOTS = {
     "generative-priors": Spot({"attack": "ggl-adam", "sigma": 0, "prune": 0}),
     "generator": Spot({"cell": "ggl-adam"}, {"images": 2}),
     "hiding": Spot({"part": "digits", "k": 2, "rounds": 1, "seed": 0}),
-    "imprint-bins": Spot(
-        {"part": "wire", "defense": "noise 0.5", "gain": 0.001, "pixels": "normalized"}
-    ),
+    "imprint-bins": Spot({"data": "mnist", "edges": "measured", "batch": 64, "bins": 128}),
     "loda-attack": Spot({"part": "identify", "layers": "loda1"}, needs=("cifar10",)),
     "loda-training": Spot({"part": "extractor", "arm": "none"}, needs=("cifar10",)),
     "measuring-leakage": Spot(
