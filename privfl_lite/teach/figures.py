@@ -123,5 +123,6 @@ def matrix(rows: Sequence[Mapping], defenses: Sequence[str], attacks: Sequence[s
             ax.text(j, i, text, ha="center", va="center", color="white" if dark else "black")
     ax.set_xticks(range(len(attacks)), attacks, rotation=30, ha="right")
     ax.set_yticks(range(len(defenses)), defenses)
+    ax.grid(False)
     ax.set_title("median PSNR, dB")
     return fig
