@@ -61,7 +61,7 @@ def check_attack(attack: Attack, upload: Upload | None = None) -> None:
     if upload is None:
         x, y = _images((1, 16, 16), 2)
         upload = share(build("lenet", (1, 16, 16), 10), x, y, knows=attack.needs, each=1)
-    clauses = [_settings_only, _answers, _same_bits, _leaves_no_trace, _limits]
+    clauses = [_settings_only, _answers, _repeatable, _leaves_no_trace, _limits]
     _raise(type(attack).__name__, (c(attack, upload) for c in clauses))
 
 
@@ -171,9 +171,11 @@ def _answers(attack: Attack, upload: Upload) -> str:
     return "" if found.images.isfinite().all() else "images are not finite"
 
 
-def _same_bits(attack: Attack, upload: Upload) -> str:
+def _repeatable(attack: Attack, upload: Upload) -> str:
+    """Up to rounding: linear algebra sums in an order that depends on where tensors lie."""
     one, two = (attack.run(upload, seed=3).images for _ in range(2))
-    return "" if torch.equal(one, two) else "the same seed gives other bits"
+    same = torch.allclose(one, two, rtol=1e-5, atol=1e-6)
+    return "" if same else "the same seed gives other images"
 
 
 def _leaves_no_trace(attack: Attack, upload: Upload) -> str:

@@ -164,5 +164,5 @@ class Noisy(Attack):
 def test_a_bad_attack_is_told_why():
     with pytest.raises(PrivflError) as error:
         check_attack(Noisy())
-    for clause in ("other bits", "changes itself, the model", "beyond its limits"):
+    for clause in ("other images", "changes itself, the model", "beyond its limits"):
         assert clause in str(error.value)

@@ -49,7 +49,7 @@ class Attack:
     most: ClassVar[tuple[int | None, int | None]] = (None, None)
 
     def run(self, upload: Upload, seed: int = 0) -> Reconstruction:
-        """Attack all uploads at once; the same seed gives the same bits."""
+        """Attack all uploads at once; the same seed gives the same images, up to rounding."""
         raise NotImplementedError(f"{type(self).__name__} has no run")
 
     def check(self, upload: Upload) -> None:
