@@ -119,8 +119,11 @@ class POGZFL(Defense):
         return None if self.released or isinstance(self.importance, str) else rounds * self.eps
 
     def facts(self, ctx: Context) -> Facts:
-        """The noise's standard deviation by layer, where it does not depend on private data."""
-        if isinstance(self.importance, str):
+        """The noise's standard deviation by layer, where it does not depend on private data.
+
+        As released it is one number for a whole tensor, which is no independent noise.
+        """
+        if self.released or isinstance(self.importance, str):
             return Facts()
         std = {n: 2**0.5 * b for n, b in self.scales(self.importance).items()}
         return Facts(noise=Noise(std))

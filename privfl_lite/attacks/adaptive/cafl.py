@@ -23,12 +23,12 @@ class Measured(Matching):
     needs = ("measurement",)
     answers = ("ca_fl",)
 
-    def cost(self, upload: Upload) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
+    def cost(self, upload: Upload) -> Callable[..., Tensor]:
         imitate, measure = upload.imitator(), cast(Callable, upload.knows.measurement)
         seen = measure(upload.tensors)
         names = list(seen)
 
-        def cost(x: Tensor, y: Tensor, who: Tensor) -> Tensor:
+        def cost(x: Tensor, y: Tensor, who: Tensor, others: Tensor | None = None) -> Tensor:
             sent = {n: t[who] for n, t in seen.items()}
             return distance(self.distance, measure(imitate(x, y)), sent, names)
 

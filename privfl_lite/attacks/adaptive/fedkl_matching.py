@@ -18,9 +18,7 @@ from ...gradients import Tensors, loss_function, stateless, weights
 from ...keylock import coefficients, lock_matrix, locks
 from ...runtime import PrivflError, choose
 from ...wire import Upload
-from ..base import Reconstruction
-from ..labels import infer_labels
-from ..matching.search import Matching, distance, total_variation
+from ..matching.search import Matching, distance
 
 SECRETS = {  # what the attacker does about γ and β
     "joint": "searches for γ and β with the image; dead channels have γ = 0",
@@ -65,39 +63,24 @@ class LockMatching(Matching):
         if self.labels == "joint" or self.per_tensor or self.nonzero:
             raise PrivflError("LockMatching takes labels as inferred or granted, all tensors alike")
 
-    def run(self, upload: Upload, seed: int = 0) -> Reconstruction:  # type: ignore[override]
-        """Attack all uploads at once; of an upload's restarts, the one of least cost counts."""
+    def check(self, upload: Upload) -> None:
+        super().check(upload)
         if upload.local_steps != 1 or not any(locks(upload.model)):
             raise PrivflError("LockMatching needs a locked network and one local step")
-        u, r, shape = len(upload), self.restarts, (upload.batch, *upload.model.shape)
-        labels = upload.knows.labels
-        labels = infer_labels(upload, seed=seed) if labels is None else labels
-        size, secret = self._secret(upload)
-        pixels, imitate = torch.Size(shape).numel(), imitator(upload)
-        seen = upload.gradients()
+
+    def unknowns(self, upload: Upload) -> int:
+        return self._secret(upload)[0]
+
+    def cost(self, upload: Upload) -> Callable[..., Tensor]:
+        """cost(x, y, who, others): as in ``Matching``, for the γ and β that ``others`` make."""
+        (_, secret), imitate, seen = self._secret(upload), imitator(upload), upload.gradients()
         names = [n for n in shared(upload) if not n.startswith(tuple(self.drop))]
 
-        def mismatch(z: Tensor, rows: Tensor) -> Tensor:
-            who = rows // r
-            made = imitate(z[:, :pixels].view(-1, *shape), labels[who], secret(z[:, pixels:], who))
-            return distance(self.distance, made, {n: seen[n][who] for n in names}, names)
+        def cost(x: Tensor, y: Tensor, who: Tensor, others: Tensor) -> Tensor:
+            made, sent = imitate(x, y, secret(others, who)), {n: seen[n][who] for n in names}
+            return distance(self.distance, made, sent, names)
 
-        def objective(z: Tensor, rows: Tensor) -> Tensor:
-            smooth = self.tv * total_variation(z[:, :pixels].view(-1, *shape)) if self.tv else 0
-            return mismatch(z, rows) + smooth
-
-        z = self._start(u * r, shape, size, seed).to(seen["head.weight"])
-        found = self._search(objective, z, pixels)
-        with torch.no_grad():
-            cost = mismatch(found.z, torch.arange(u * r, device=z.device)).nan_to_num(torch.inf)
-        best = cost.view(u, r).argmin(1) + torch.arange(0, u * r, r, device=z.device)
-
-        def images(z: Tensor) -> Tensor:
-            return z[best, :pixels].reshape(-1, *shape[1:])
-
-        film = [(tick, images(frame)) for tick, frame in found.film]
-        failed, tally = int((~cost.isfinite()).sum()), found.evaluations
-        return Reconstruction(images(found.z), labels.flatten(), cost[best], tally, failed, film)
+        return cost
 
     def _secret(self, upload: Upload) -> tuple[int, Callable[[Tensor, Tensor], Tensor]]:
         """How many standard normal numbers a start needs, and f(numbers, who): γ before β."""

@@ -87,22 +87,24 @@ class Matching(Attack):
         if known is None and self.labels == "infer":
             known = infer_labels(upload, seed=seed)
         pixels, classes = torch.Size(shape).numel(), upload.model.num_classes
+        logits = upload.batch * classes * (known is None)
+        end = pixels + logits  # behind it stands what a subclass looks for besides
 
         def unpack(z: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
             x = z[:, :pixels].reshape(-1, *shape)
             if known is not None:
                 return x, known[rows // r]
-            return x, z[:, pixels:].reshape(-1, upload.batch, classes).softmax(2)
+            return x, z[:, pixels:end].reshape(-1, upload.batch, classes).softmax(2)
 
         def mismatch(z: Tensor, rows: Tensor) -> Tensor:
             x, y = unpack(z, rows)
-            return cast(Tensor, sum(term(x, y, rows // r) for term in terms))
+            return cast(Tensor, sum(term(x, y, rows // r, z[:, end:]) for term in terms))
 
         def objective(z: Tensor, rows: Tensor) -> Tensor:
             smooth = self.tv * total_variation(z[:, :pixels].reshape(-1, *shape)) if self.tv else 0
             return mismatch(z, rows) + smooth
 
-        z = self._start(u * r, shape, upload.batch * classes * (known is None), seed)
+        z = self._start(u * r, shape, logits + self.unknowns(upload), seed)
         found = self._search(objective, z.to(next(iter(upload.tensors.values()))), pixels)
         rows = torch.arange(u * r, device=found.z.device)
         with torch.no_grad():
@@ -122,8 +124,15 @@ class Matching(Attack):
             history=[(tick, images(frame)) for tick, frame in found.film],
         )
 
-    def _start(self, problems: int, shape: tuple[int, ...], logits: int, seed: int) -> Tensor:
-        """Starts (P, pixels + logits), each row from its own stream: uniform in a box, else normal.
+    def unknowns(self, upload: Upload) -> int:
+        """How many numbers are sought besides images and labels; they begin as N(0, 1).
+
+        The hook for a defense with secrets: ``cost`` is handed them as its fourth argument.
+        """
+        return 0
+
+    def _start(self, problems: int, shape: tuple[int, ...], others: int, seed: int) -> Tensor:
+        """Starts (P, pixels + others), each row from its own stream: uniform in a box, else normal.
 
         A given image is taken for all, with a little noise so that restarts differ.
         """
@@ -131,13 +140,13 @@ class Matching(Attack):
         rows = []
         for p in range(problems):
             rng = generator(seed, p)
-            image, label = draw(shape, generator=rng), torch.randn(logits, generator=rng)
+            image, other = draw(shape, generator=rng), torch.randn(others, generator=rng)
             if isinstance(self.start, Tensor):
                 given = self.start[p // self.restarts] if self.start.dim() == 5 else self.start
                 image = given.cpu() + 0.01 * image
             elif self.start is not None:
                 image = patterned(shape, rng)
-            rows.append(torch.cat([image.flatten(), label]))
+            rows.append(torch.cat([image.flatten(), other]))
         return torch.stack(rows)
 
     def _search(self, objective, z: Tensor, pixels: int):
@@ -153,8 +162,11 @@ class Matching(Attack):
 
         return adam(objective, z, ticks, self.steps, film, project=project)
 
-    def cost(self, upload: Upload) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
-        """cost(x, y, who) (P,): how far images x (P, B, …) are from the uploads ``who`` (P,)."""
+    def cost(self, upload: Upload) -> Callable[..., Tensor]:
+        """cost(x, y, who, others) (P,): how far images x (P, B, …) are from the uploads ``who``.
+
+        ``others`` (P, unknowns) is what a subclass looks for besides; nothing here.
+        """
         last = upload.model.head_name
         own = {"head": f"{last}.", **{f"head.{n}": f"{last}.{n}" for n in ("weight", "bias")}}
         drop = tuple(own.get(name, name) for name in self.drop)
@@ -169,7 +181,7 @@ class Matching(Attack):
             weight = {n: 1 / (2**0.5 * noise.of(n)) for n in seen}  # squared: 1 / 2σ²
         groups = [[n] for n in seen] if self.per_tensor else [list(seen)]
 
-        def cost(x: Tensor, y: Tensor, who: Tensor) -> Tensor:
+        def cost(x: Tensor, y: Tensor, who: Tensor, others: Tensor | None = None) -> Tensor:
             a, b = imitate(x, y), {n: t[who] for n, t in seen.items()}
             if weight:
                 a, b = ({n: w * side[n] for n, w in weight.items()} for side in (a, b))
