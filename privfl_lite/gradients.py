@@ -33,7 +33,7 @@ def named(model: nn.Module, given: Any) -> Tensors:
 
     ``given``: a list as from ``autograd.grad`` or Flower (of the parameters, of the trainable ones
     or of the whole state dict, in the model's order), a dict by name, or a module; of tensors or
-    arrays, of one client or with a first axis of U clients; or a list of such, one a client. What
+    arrays, of one client or with a first axis of U clients; or a list of such, one per client. What
     is no parameter, such as the statistics of batch norm, is left out.
     """
     if (
@@ -133,12 +133,12 @@ def clip(tensors: Tensors, bound: float, per: str = "update") -> tuple[Tensors, 
     for group in groups:
         norm = length(group)
         scale = (bound / norm.clamp(min=1e-30)).clamp(max=1.0)
-        out |= {n: t * along(scale, t) for n, t in group.items()}
+        out |= {n: t * per_client(scale, t) for n, t in group.items()}
         left.append(norm * scale)
     return out, torch.stack(left).amax(0)
 
 
-def along(values: Tensor, like: Tensor) -> Tensor:
+def per_client(values: Tensor, like: Tensor) -> Tensor:
     """One number a client (K,), shaped so that it multiplies the client's tensor (K, *shape)."""
     return values.to(like).view(-1, *[1] * (like.dim() - 1))
 

@@ -248,7 +248,7 @@ class Upload:
         """Δ = ``after`` − ``before``, local training by ``plan`` on ``batch`` examples.
 
         Both are modules, state dicts or lists of arrays (Flower's ``get_parameters``); ``after``
-        may be a list of them, one a client. ``model`` is needed where ``before`` is no module.
+        may be a list of them, one per client. ``model`` is needed where ``before`` is no module.
         """
         if not isinstance(before, nn.Module) and model is None:
             raise PrivflError("before= holds weights only; give the network, too: model=net")

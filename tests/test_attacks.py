@@ -91,7 +91,7 @@ def test_lbfgs_steps_back_from_a_cliff():
 def test_signed_adam_matches_a_plain_loop_step_by_step():
     start, target = torch.randn(2, 6), torch.randn(2, 6)
     films = adam(
-        lambda z, r: ((z - target) ** 2).sum(1), start, range(1, 41), 40, film=range(1, 41)
+        lambda z, r: ((z - target) ** 2).sum(1), start, range(1, 41), 40, snapshots=range(1, 41)
     )
     z = start.clone().requires_grad_()
     m = v = torch.zeros_like(z)
@@ -100,7 +100,7 @@ def test_signed_adam_matches_a_plain_loop_step_by_step():
         f = ((z - target) ** 2).sum(1)
         better = f < cost
         best[better], cost[better] = z.detach()[better], f.detach()[better]
-        torch.testing.assert_close(films.film[t - 1][1], best)
+        torch.testing.assert_close(films.snapshots[t - 1][1], best)
         g = (z.detach() - target).sign()
         m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g * g
         rate = 0.1 * 0.1 ** sum(t > 40 * k // 8 for k in (3, 5, 7))

@@ -14,7 +14,7 @@ from torch.nn.functional import cosine_similarity, cross_entropy, one_hot
 
 from privfl_lite import models
 from privfl_lite.attacks.adaptive import dcs2_algebra as pair
-from privfl_lite.attacks.adaptive.dcs2_matching import tried
+from privfl_lite.attacks.adaptive.dcs2_matching import candidate_labels
 from privfl_lite.client import share
 from privfl_lite.defenses import DCS2, Memory
 from privfl_lite.defenses.dcs2 import crafted, project
@@ -407,7 +407,7 @@ def test_prop_dcs2_rank_two_on_a_network() -> None:
     x = torch.stack(
         [torch.rand(1, 16, 16, generator=rng), 5 * torch.randn(1, 16, 16, generator=rng)]
     )
-    labels = tried(torch.tensor([3]), 10, 0.7)[0, 8].double()
+    labels = candidate_labels(torch.tensor([3]), 10, 0.7)[0, 8].double()
     r = net.features(x.double())
     delta = net.head(r).softmax(1) - labels
     grad = delta.T @ r / 2, delta.mean(0)

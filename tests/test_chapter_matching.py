@@ -211,15 +211,15 @@ def valley(z: Tensor, rows: Tensor) -> Tensor:
 def test_prop_sign_ignores_scale():
     """Signed Adam takes the same path for φ(cost), φ rising; L-BFGS and plain Adam do not."""
     start = torch.rand(3, 10, generator=rng(0), dtype=torch.float64)
-    film = range(0, 40, 5)
-    base = adam(valley, start, range(40), 40, film)
+    snapshots = range(0, 40, 5)
+    base = adam(valley, start, range(40), 40, snapshots)
     for phi in (lambda f: 1e-6 * f, torch.log, lambda f: f**3):
-        other = adam(lambda z, r, phi=phi: phi(valley(z, r)), start, range(40), 40, film)
-        for (_, a), (_, b) in zip(base.film, other.film, strict=True):
+        other = adam(lambda z, r, phi=phi: phi(valley(z, r)), start, range(40), 40, snapshots)
+        for (_, a), (_, b) in zip(base.snapshots, other.snapshots, strict=True):
             close(a, b, atol=1e-12, rtol=0)
-    falling = adam(lambda z, r: -valley(z, r), start, range(40), 40, film)  # φ must rise
+    falling = adam(lambda z, r: -valley(z, r), start, range(40), 40, snapshots)  # φ must rise
     assert not torch.allclose(falling.z, base.z, atol=1e-3)
-    newton = [lbfgs(f, start, range(12), [11]).film[0][1] for f in (valley, _log_valley)]
+    newton = [lbfgs(f, start, range(12), [11]).snapshots[0][1] for f in (valley, _log_valley)]
     assert (newton[0] - newton[1]).abs().max() > 1e-6
     ends = []
     for phi in (lambda f: f, torch.log):

@@ -24,7 +24,7 @@ from privfl_lite.attacks import membership
 from privfl_lite.attacks.adaptive import loda_decoder as decoder
 from privfl_lite.attacks.adaptive import loda_inversion as obscured
 from privfl_lite.attacks.adaptive import precode
-from privfl_lite.attacks.adaptive.dcs2_matching import joint, tried
+from privfl_lite.attacks.adaptive.dcs2_matching import candidate_labels, joint
 from privfl_lite.attacks.malicious.imprint import normal_edges, quantile_edges
 from privfl_lite.client import update_context
 from privfl_lite.defenses import ats_search, mixing
@@ -311,7 +311,9 @@ OTHERS = {
     "labels": lambda: attacks.infer_labels(share(net(), X, Y)),
     "labels, no bias": lambda: attacks.infer_labels(share(net("cloak"), X, Y)),
     "newton": lambda: attacks.gauss_newton(sent(defenses.Prune(0.3))[0], steps=2).images,
-    "joint": lambda: joint(two_images(), tried(home(Y[:1])[0], 10, 0.7), 2, 0, {"tv": 1e-4})[:2],
+    "joint": lambda: joint(
+        two_images(), candidate_labels(home(Y[:1])[0], 10, 0.7), 2, 0, {"tv": 1e-4}
+    )[:2],
     "read_key": lambda: attacks.read_key(
         sent(defenses.FedKL(seed=0, key_length=8, share_lock=True), mode="train")
     ),

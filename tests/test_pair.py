@@ -12,7 +12,7 @@ from torch.nn.functional import cross_entropy, one_hot
 from privfl_lite import Plan, load, metrics, models, share
 from privfl_lite.attacks import Pair
 from privfl_lite.attacks.adaptive import dcs2_algebra as pair
-from privfl_lite.attacks.adaptive.dcs2_matching import joint, tried
+from privfl_lite.attacks.adaptive.dcs2_matching import candidate_labels, joint
 from privfl_lite.attacks.analytic.gauss_newton import gauss_newton
 from privfl_lite.attacks.analytic.recursive import by_channel, kernel_equations
 from privfl_lite.defenses import DCS2
@@ -167,7 +167,7 @@ def test_other_networks_are_refused():
 
 
 def test_tried_labels_are_those_that_a_concealed_image_may_have():
-    labels = tried(torch.tensor([4, 0]), 10, 0.7)
+    labels = candidate_labels(torch.tensor([4, 0]), 10, 0.7)
     assert labels.shape == (2, 10, 2, 10)
     for u, y in enumerate((4, 0)):
         for c in range(10):

@@ -1,8 +1,9 @@
 """Two optimizers that solve P independent problems at once, each problem with its own steps.
 
 A problem is a row of ``z`` (P, n). ``cost(z, rows)`` gives the costs of problems ``rows`` at ``z``,
-(len(rows),). ``ticks`` counts evaluations of the cost (and may be a progress bar); ``film`` lists
-the ticks at which to keep a copy of z. A problem whose cost is not finite at its start stays there.
+(len(rows),). ``ticks`` counts evaluations of the cost (and may be a progress bar); ``snapshots``
+lists the ticks at which to keep a copy of z. A problem whose cost is not finite at its start stays
+there.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ class Solution:
     z: Tensor  # (P, n)
     cost: Tensor  # (P,)
     evaluations: int = 0
-    film: list[tuple[int, Tensor]] = field(default_factory=list)
+    snapshots: list[tuple[int, Tensor]] = field(default_factory=list)
 
 
 def value_and_gradient(cost: Cost, z: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
@@ -35,7 +36,7 @@ def value_and_gradient(cost: Cost, z: Tensor, rows: Tensor) -> tuple[Tensor, Ten
 
 
 def lbfgs(
-    cost: Cost, z: Tensor, ticks: Iterable[int], film: Collection[int] = (), memory: int = 30
+    cost: Cost, z: Tensor, ticks: Iterable[int], snapshots: Collection[int] = (), memory: int = 30
 ) -> Solution:
     """Limited-memory BFGS (Liu & Nocedal 1989), one evaluation of every open problem a tick.
 
@@ -81,8 +82,8 @@ def lbfgs(
         still[again] = True
         rho[again], d[again], low[again], high[again] = 0.0, -g[again], 0.0, torch.inf
         t[again] = _first_step(g[again])
-        if tick in film:
-            out.film.append((tick, z.clone()))
+        if tick in snapshots:
+            out.snapshots.append((tick, z.clone()))
     return out
 
 
@@ -114,7 +115,7 @@ def adam(
     z: Tensor,
     ticks: Iterable[int],
     steps: int,
-    film: Collection[int] = (),
+    snapshots: Collection[int] = (),
     rate: float = 0.1,
     project: Callable[[Tensor], Tensor] = lambda z: z,
 ) -> Solution:
@@ -135,8 +136,8 @@ def adam(
         out.evaluations += 1
         better = f < out.cost
         out.z[better], out.cost[better] = z.detach()[better], f[better]
-        if tick in film:
-            out.film.append((tick, out.z.clone()))
+        if tick in snapshots:
+            out.snapshots.append((tick, out.z.clone()))
         z.grad = g.sign().nan_to_num(0.0)
         optimizer.step()
         scheduler.step()

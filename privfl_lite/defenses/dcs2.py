@@ -17,7 +17,7 @@ from torch import Generator, Tensor
 from torch.linalg import vector_norm
 from torch.nn.functional import cosine_similarity, one_hot
 
-from ..gradients import Tensors, along, flat, passes
+from ..gradients import Tensors, flat, passes, per_client
 from ..models import Net
 from ..runtime import PrivflError, choose, progress
 from ..wire import Facts
@@ -188,7 +188,7 @@ class DCS2(Defense):
             adam.step()
             slower.step()
             new = x.detach().clamp(0, 1) if self.box else x.detach()
-            x.data = torch.where(along(moving, x) > 0, new, before)
+            x.data = torch.where(per_client(moving, x) > 0, new, before)
         history += history[-1:] * (self.steps + 1 - len(history))
         soft = self.lambda_g * y_c + (1 - self.lambda_g) * y_s.mean(1)
         return Crafted(x.detach(), y_c.argmax(1), soft, torch.stack(history, 2))
@@ -243,7 +243,7 @@ def project(g: Tensors, g_c: Tensors) -> tuple[Tensors, Tensor]:
     """
     a = flat(g)
     v = (-(a * flat(g_c)).sum(1) / a.pow(2).sum(1).clamp(min=1e-30)).clamp(min=0)
-    return {n: t + along(v, t) * g[n] for n, t in g_c.items()}, v
+    return {n: t + per_client(v, t) * g[n] for n, t in g_c.items()}, v
 
 
 def _among(x: Tensor, images: Tensor) -> Tensor:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from .. import privacy
-from ..gradients import Tensors, along, clip, length
+from ..gradients import Tensors, clip, length, per_client
 from ..runtime import PrivflError, choose
 from ..wire import Clip, Facts, Noise
 from .base import Context, Defense, Memory
@@ -62,7 +62,7 @@ class ModelCloak(Defense):
             return kept
         std = self._std(sensitivity)
         draw = _system_normal if self.crypto else ctx.normal
-        return {n: t + along(std, t) * draw(t) for n, t in kept.items()}
+        return {n: t + per_client(std, t) * draw(t) for n, t in kept.items()}
 
     def average(self, mean: Tensors, share: float, rng: torch.Generator, memory: Memory) -> Tensors:
         if self.where == "client":

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from .. import models
 from ..attacks import GS, IDLG, Matching, Pair
-from ..attacks.adaptive.dcs2_matching import joint, tried
+from ..attacks.adaptive.dcs2_matching import candidate_labels, joint
 from ..client import share
 from ..data import load
 from ..defenses import DCS2, Defense, DPGaussian, Prune, Soteria
@@ -246,7 +246,7 @@ def _joint(settings: dict, cell: dict) -> dict:
     if how.get("tried"):
         starts, steps, n = 1, settings["tried_steps"], settings["tried_images"]
         upload, x = upload[:n], x[:n]
-        mixture = tried(
+        mixture = candidate_labels(
             cast(Tensor, upload.knows.labels)[:, 0], 10, defended(settings, variant).lambda_g
         )
     elif variant == MAIN:

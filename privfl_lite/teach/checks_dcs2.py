@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from ..attacks.adaptive.dcs2_matching import tried
+from ..attacks.adaptive.dcs2_matching import candidate_labels
 from ..defenses.dcs2 import project
 from ..runtime import generator
 from .check import TRIALS, Wrong, begun, exercise, tensor
@@ -61,7 +61,7 @@ def check_mixture(mixture: Callable[[Tensor, Tensor, float, int], Tensor]) -> No
         answer = tensor(answer, (5, 2, 6), "the labels")
 
         def labels(share: float, y_s: Tensor = y_s, y_c: Tensor = y_c) -> Tensor:
-            return tried(y_s, 6, share)[torch.arange(5), y_c].double()
+            return candidate_labels(y_s, 6, share)[torch.arange(5), y_c].double()
 
         right = labels(0.7)
         own, other = (one_hot(t, 6).double() for t in (y_s, y_c))

@@ -18,7 +18,7 @@ from ..matching.search import Matching, total_variation
 from ..solvers import lbfgs
 
 
-def tried(y: Tensor, classes: int, lambda_g: float) -> Tensor:
+def candidate_labels(y: Tensor, classes: int, lambda_g: float) -> Tensor:
     """Labels (U, classes, 2, classes) of x_s and x̃, for every label ỹ that x̃ may have."""
     y_s = one_hot(y, classes).float()[:, None].expand(-1, classes, -1)
     return torch.stack([y_s, lambda_g * torch.eye(classes).to(y_s) + (1 - lambda_g) * y_s], 2)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from ...gradients import Tensors, along, flat
+from ...gradients import Tensors, flat, per_client
 from ...runtime import PrivflError
 from ...wire import Upload
 from ..analytic.closed_form import row_quotients
@@ -63,7 +63,7 @@ def own_part(upload: Upload) -> Upload:
     if not copied.all():
         added = estimated(upload)
         out = {
-            n: torch.where(along(copied, t) > 0, out[n], t - guard[n] * added[n])
+            n: torch.where(per_client(copied, t) > 0, out[n], t - guard[n] * added[n])
             for n, t in seen.items()
         }
     return replace(upload, tensors=out)

@@ -83,7 +83,7 @@ class GGL(Attack):
             rows = torch.arange(u * r, device=known.device)
             cost = mismatch(found.z, rows).nan_to_num(torch.inf)
             best = cost.view(u, r).argmin(1) + r * torch.arange(u, device=cost.device)
-            history = [(tick, images(z[best]).flatten(0, 1)) for tick, z in found.film]
+            history = [(tick, images(z[best]).flatten(0, 1)) for tick, z in found.snapshots]
             return Reconstruction(
                 images=images(found.z[best]).flatten(0, 1),
                 labels=known.flatten(),
@@ -123,7 +123,7 @@ class GGL(Attack):
         if not rounds:
             raise PrivflError(f"CMA-ES needs at least {size} steps here; got {self.steps}")
         out = Solution(z.clone(), torch.full_like(z[:, 0], torch.inf), rounds * size)
-        film: list[list] = [[] for _ in z]
+        snapshots: list[list] = [[] for _ in z]
         wanted = self._film(rounds)
         for row in progress(range(len(z)), "GGL (CMA-ES)", show=self.show):
             stream = generator(seed, row).initial_seed() % 2**32
@@ -136,10 +136,12 @@ class GGL(Attack):
                 if f.min() < out.cost[row]:
                     out.z[row], out.cost[row] = points[f.argmin()], f.min()
                 if turn in wanted:
-                    film[row].append(out.z[row].clone())
+                    snapshots[row].append(out.z[row].clone())
                 if f.isfinite().any():
                     search.tell(list(zip(asked, f.clamp(max=1e30).tolist(), strict=True)))
-        out.film = [(t * size, torch.stack(f)) for t, *f in zip(wanted, *film, strict=True)]
+        out.snapshots = [
+            (t * size, torch.stack(f)) for t, *f in zip(wanted, *snapshots, strict=True)
+        ]
         return out
 
 

@@ -80,7 +80,7 @@ class GRNN(Attack):
         draw = vmap(lambda w, z: functional_call(net, w, (z,)))
         imitate, known = upload.imitator(), upload.knows.labels
         optimizer = torch.optim.RMSprop(theta.values(), lr=self.rate, momentum=self.momentum)
-        film = {self.steps * k // self.frames for k in range(1, self.frames + 1)}
+        snapshots = {self.steps * k // self.frames for k in range(1, self.frames + 1)}
         best_cost, history = torch.full((len(upload),), torch.inf, device=z.device), []
         for tick in progress(range(1, self.steps + 1), "GRNN", show=self.show):
             x, y = draw(theta, z)  # (U, B, C, H, W), (U, B, classes)
@@ -93,7 +93,7 @@ class GRNN(Attack):
             better = gap.detach() < best_cost
             best_cost = torch.where(better, gap.detach(), best_cost)
             best_x[better], best_y[better] = x.detach()[better], y.detach()[better]
-            if tick in film:
+            if tick in snapshots:
                 history.append((tick, best_x.flatten(0, 1).clone()))
             gradients = torch.autograd.grad(loss.sum(), tuple(theta.values()), allow_unused=True)
             for w, g in zip(theta.values(), gradients, strict=True):

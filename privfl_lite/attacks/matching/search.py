@@ -121,7 +121,7 @@ class Matching(Attack):
             cost=cost[best],
             evaluations=found.evaluations,
             failed=int((~cost.isfinite()).sum()),
-            history=[(tick, images(frame)) for tick, frame in found.film],
+            history=[(tick, images(frame)) for tick, frame in found.snapshots],
         )
 
     def unknowns(self, upload: Upload) -> int:
@@ -151,16 +151,16 @@ class Matching(Attack):
 
     def _search(self, objective, z: Tensor, pixels: int):
         ticks = progress(range(1, self.steps + 1), type(self).__name__, show=self.show)
-        film = {self.steps * k // self.frames for k in range(1, self.frames + 1)}
+        snapshots = {self.steps * k // self.frames for k in range(1, self.frames + 1)}
         if self.optimizer == "lbfgs":
-            return lbfgs(objective, z, ticks, film)
+            return lbfgs(objective, z, ticks, snapshots)
 
         def project(z: Tensor) -> Tensor:
             if self.box:
                 z[:, :pixels].clamp_(0, 1)
             return z
 
-        return adam(objective, z, ticks, self.steps, film, project=project)
+        return adam(objective, z, ticks, self.steps, snapshots, project=project)
 
     def cost(self, upload: Upload) -> Callable[..., Tensor]:
         """cost(x, y, who, others) (P,): how far images x (P, B, …) are from the uploads ``who``.
