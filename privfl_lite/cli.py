@@ -83,6 +83,17 @@ def _written(kind: str, options: Iterable[str]) -> Callable[[str], str]:
     return check
 
 
+EXAMPLES = {  # one for each command, below its help
+    "attack": "informed --defense prune:rate=0.9 --images 8 --png leak.png",
+    "compare": "--defenses prune,soteria,dcs2 --attacks gs,informed --csv matrix.csv",
+    "train": "--defense modelcloak:clip=1,sigma=0.1 --clients 10 --rounds 20",
+    "epsilon": "--sigma 5 --rate 0.1 --rounds 100 --delta 1e-5",
+    "study": "show modelcloak-epsilon",
+    "fetch": "cifar10",
+    "doctor": "",
+}
+
+
 class _Parser(argparse.ArgumentParser):
     """One sentence instead of the usage block."""
 
@@ -99,7 +110,8 @@ def parser() -> argparse.ArgumentParser:
 
     def command(function, *options) -> argparse.ArgumentParser:
         about = function.__doc__.split("\n")[0]
-        p = places.add_parser(function.__name__, help=about, description=about)
+        example = f"example: privfl {function.__name__} {EXAMPLES[function.__name__]}"
+        p = places.add_parser(function.__name__, help=about, description=about, epilog=example)
         p.set_defaults(run=function)
         for name, kind, default, text in options:
             text += "" if default is None else f" (default: {default})"
@@ -139,7 +151,12 @@ def parser() -> argparse.ArgumentParser:
     text = f"name:key=value,…; a name is {listed(every)}"
     kind = _written("attack", every)
     p.add_argument("attack", type=kind, metavar="ATTACK", help=text)
-    p.add_argument("--knows", nargs="*", default=[], help="facts granted to the attacker")
+    p.add_argument(
+        "--knows",
+        nargs="*",
+        default=[],
+        help=f"facts granted to the attacker, of: {', '.join(names.FACTS)}",
+    )
     p.add_argument("--png", metavar="FILE", help="draw truth, upload and reconstruction")
     text = "attack gradients from a .pt or .safetensors file: by name, or a list (truth unknown)"
     p.add_argument("--upload", metavar="FILE", help=text)

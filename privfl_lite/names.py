@@ -23,3 +23,7 @@ DEFENSES = (
 )
 ASSETS = ("mnist", "cifar10", "lpips")  # what `privfl fetch` can take
 PROFILES = ("cpu", "gpu")  # of a study
+FACTS = (  # what ``knows=`` can grant; fields of wire.Facts
+    *("labels", "noise", "clip", "key", "lock", "coefficients", "guard", "lambda_g", "concealed"),
+    *("mixture", "shares", "policy", "matrix", "c", "extractor", "measurement", "eps"),
+)

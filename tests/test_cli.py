@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import json
 import os
@@ -13,7 +14,7 @@ import pytest
 
 import privfl_lite as pf
 from privfl_lite import names
-from privfl_lite.cli import main, parser
+from privfl_lite.cli import EXAMPLES, main, parser
 
 PRIVFL = [sys.executable, "-m", "privfl_lite.cli"]
 
@@ -246,6 +247,15 @@ def test_names_are_those_of_the_tables():
     assert tuple(pf.attacks.ATTACKS) == names.ATTACKS
     assert tuple(pf.defenses.DEFENSES) == names.DEFENSES
     assert names.ASSETS == pf.assets.ASSETS
+    assert tuple(field.name for field in dataclasses.fields(pf.Facts)) == names.FACTS
+
+
+@pytest.mark.parametrize("command", EXAMPLES)
+def test_help_ends_with_an_example_that_can_be_read(command, capsys):
+    with pytest.raises(SystemExit):
+        main([command, "--help"])
+    assert f"example: privfl {command}" in " ".join(capsys.readouterr().out.split())
+    parser().parse_args([command, *EXAMPLES[command].split()])
 
 
 def test_studies_are_found_by_their_names_and_imported_on_use():
