@@ -107,7 +107,8 @@ def test_study_list_and_show(capsys):
     assert rows[1].split()[:3] == ["5", "100", "0.835"]
 
 
-def test_doctor_tells_what_is_here(capsys):
+def test_doctor_tells_what_is_here(capsys, monkeypatch, tmp_path):
+    monkeypatch.setenv("PRIVFL_CACHE", str(tmp_path))  # where nothing has been fetched
     assert main(["doctor"]) == 0
     text = capsys.readouterr().out
     assert "torchvision" in text and "mlxtend" in text and "asset lpips" in text
