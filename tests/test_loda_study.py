@@ -122,15 +122,15 @@ def test_the_panel_shows_two_images_and_their_attackers(small):
     assert shown.shape == (3, 32, 64) and (shown - want).abs().max() <= 0.5 / 15 + 1e-6
 
 
-def test_a_gradient_gives_the_encoding_not_the_image(small, monkeypatch):
+def test_a_gradient_gives_the_encoding_not_the_image(small, monkeypatch, stand_ins):
     """The recursion reads x′ exactly; GS finds the image where there is no defense."""
     monkeypatch.setattr(common, "encoded", lambda s, x, *rest: 1 - x)
     monkeypatch.setattr(loda_gradient, "strip", lambda *rest: [])
     settings = small | {"images": 2, "gs": small["gs"] | {"steps": 60}}
     plain, hidden = (study.gradient(settings, {"defense": d})["found"] for d in ("none", "loda1"))
     assert hidden["recursion, seen"]["psnr"]["min"] > 60
-    assert hidden["GS, seen"]["psnr"]["mean"] > hidden["GS"]["psnr"]["mean"] + 1
-    assert plain["GS"]["psnr"]["mean"] > hidden["GS"]["psnr"]["mean"] + 1
+    least = hidden["GS"]["psnr"]["mean"] + (2 if stand_ins else 1)  # dB; real images or others
+    assert hidden["GS, seen"]["psnr"]["mean"] > least and plain["GS"]["psnr"]["mean"] > least
 
 
 def test_the_decoder_learns_from_public_pairs_alone(small, monkeypatch):
