@@ -314,7 +314,7 @@ USES = {  # package -> what it is for, and the extra that brings it (none: a pla
     "ipython": ("the chapters", "book"),
     "ipywidgets": ("the widgets of the chapters", "book"),
     "scikit-image": ("the data sets faces and photos", "book"),
-    "scikit-learn": ("the data sets photos and lfw, the study entangle-training", "book"),
+    "scikit-learn": ("the data sets photos and lfw, the study entanglement/training", "book"),
     "pyyaml": ("the ledger of claims", "book"),
     "jupyterlab": ("make lab", "dev"),
     "jupyter-book": ("make book", "dev"),

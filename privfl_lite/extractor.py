@@ -1,6 +1,6 @@
 """The feature extractor g of LODA: what some layers of a public network say about an image.
 
-``load_extractor()`` is a ResNet-18 of width 16 that ``studies/extractor.py`` trained on *public*
+``load_extractor()`` is a ResNet-18 of width 16, trained by ``studies/loda/extractor.py`` on public
 images: CIFAR-10's training images from index 25,000 on, standing in for the paper's CIFAR-100.
 Private images of an honest experiment are CIFAR-10's first 25,000 training images, its test split,
 or other pictures altogether, such as the embedded ``photos``. Chapter: LODA.

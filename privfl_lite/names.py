@@ -1,7 +1,7 @@
 """The names that commands take, for help and for quick answers to a wrong one.
 
 The tables themselves stand beside the code that they name (``attacks.ATTACKS`` and so on), and
-importing them takes PyTorch, a second or more. tests/test_cli.py compares them with these.
+importing them takes PyTorch, a second or more. tests/unit/test_cli.py compares them with these.
 """
 
 DATASETS = (

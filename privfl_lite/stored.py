@@ -34,7 +34,7 @@ def own() -> Path:
 
 
 def find(name: str) -> Path:
-    """The reader's own file of this name, such as ``noise.json``, else the one that was shipped."""
+    """The reader's own file of this name, such as ``dcs2/attack.json``, else the shipped one."""
     mine, shipped = own() / name, SHIPPED / name
     if not mine.is_file() or (shipped.exists() and mine.samefile(shipped)):
         return shipped

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 import hermetic  # noqa: F401  (first)
 import pytest
 import torch
-from browser import open_browser
+from chromium import open_browser
 from stand_ins import TEST, TRAIN, cifar10, lpips
 
 import privfl_lite as pf

@@ -20,7 +20,7 @@ class Bottleneck(nn.Module):
     ``penalty``, which the loss adds: β · KL(N(μ, std²) ‖ N(0, 1)), summed over z, mean over the
     batch. The draw is a new one at every pass, in training and in use. The 5 is the habit of
     information-bottleneck code; a public PRECODE layer has none, and so begins with a draw a
-    hundred times as strong (``studies.precode.Draw``; the chapter runs both).
+    hundred times as strong (``studies.changing_the_model.precode.Draw``; the chapter runs both).
     """
 
     def __init__(self, width: int, size: int, beta: float):

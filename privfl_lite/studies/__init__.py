@@ -9,54 +9,58 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from .base import Study
 
-MODULES = (
-    "attack_table",
-    "baselines",
-    "cutting",
-    "dcs2_attack",
-    "dcs2_photos",
-    "dcs2_training",
-    "entangle_attack",
-    "entangle_training",
-    "extractor",
-    "failure_gallery",
-    "fedkl_attack",
-    "fedkl_training",
-    "first_look",
-    "generative_priors",
-    "generator",
-    "hiding",
-    "imprint_bins",
-    "loda_attack",
-    "loda_training",
-    "measuring_leakage",
-    "membership",
-    "modelcloak_attack",
-    "modelcloak_dynamic",
-    "modelcloak_epsilon",
-    "modelcloak_training",
-    "noise",
-    "precode",
-    "recursive_trained",
+NAMES = (
+    "changing-the-model/precode",
+    "cutting-gradients/attack",
+    "dcs2/attack",
+    "dcs2/photos",
+    "dcs2/training",
+    "entanglement/attack",
+    "entanglement/training",
+    "fedkl/attack",
+    "fedkl/training",
+    "first-answers/baselines",
+    "generative-priors/attack",
+    "generative-priors/generator",
+    "hiding-the-input/attack",
+    "loda/attack",
+    "loda/extractor",
+    "loda/training",
+    "malicious-server/bins",
+    "matching-gradients/failures",
+    "matching-gradients/first-look",
+    "matching-gradients/table",
+    "measuring-leakage/lpips",
+    "membership/attack",
+    "modelcloak-dynamic/training",
+    "modelcloak-fixed/attack",
+    "modelcloak-fixed/epsilon",
+    "modelcloak-fixed/training",
+    "noise-and-epsilon/attack",
+    "why-gradients-leak/trained",
 )
 
 
 class _Studies(Mapping[str, "Study"]):
-    """Name -> study. The study ``dcs2-attack`` is ``STUDY`` of ``dcs2_attack``, imported on use."""
+    """Name -> study. The study ``dcs2/attack`` is ``STUDY`` of ``dcs2.attack``, imported on use.
+
+    The first half of a name is that of the chapter which shows it.
+    """
 
     def __getitem__(self, name: str) -> Study:
         if name not in self:
             raise KeyError(name)
-        return import_module(f".{name.replace('-', '_')}", __name__).STUDY
+        module = name.replace("-", "_").replace("/", ".")
+        return import_module(f".{module}", __name__).STUDY
 
     def __contains__(self, name: object) -> bool:
-        return name in tuple(self)
+        return name in NAMES
 
     def __iter__(self) -> Iterator[str]:
-        return (module.replace("_", "-") for module in MODULES)
+        return iter(NAMES)
 
     def __len__(self) -> int:
-        return len(MODULES)
+        return len(NAMES)
 
 
 STUDIES = _Studies()

@@ -42,9 +42,9 @@ class Study:
     def run(self, profile: str = "cpu", show: bool = True) -> dict:
         """Compute what is missing, store the result among the reader's own, and return it."""
         choose("profile", profile, PROFILES)
-        own().mkdir(parents=True, exist_ok=True)
         settings = self.settings(profile)
         part = own() / f"{self.name}.part.json"
+        part.parent.mkdir(parents=True, exist_ok=True)
         done = _read(part) if part.exists() else {}
         if done.get("settings") != settings:
             done = {"settings": settings, "sources": {}, "seconds": 0.0, "cells": []}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import wraps
 from typing import Any
 
@@ -76,3 +76,16 @@ def number(answer: Any, what: str) -> float:
     if not math.isfinite(value):
         raise Wrong(f"{what} came out as {value}")
     return value
+
+
+def close(a: Any, b: Any, rtol: float = 1e-4, atol: float = 1e-6) -> bool:
+    """Whether two numbers, tensors of one shape, or tensors by name are the same up to rounding."""
+    if isinstance(b, Mapping):
+        return all(close(a[name], b[name], rtol, atol) for name in b)
+    a, b = (torch.as_tensor(v).double() for v in (a, b))
+    return a.shape == b.shape and torch.allclose(a, b, rtol=rtol, atol=atol)
+
+
+def hint(found: Tensor, wrongs: Mapping[str, Tensor], otherwise: str) -> Wrong:
+    """The hint for the wrong answer (hint -> answer) that was found, else the one for any other."""
+    return Wrong(next((hint for hint, wrong in wrongs.items() if close(found, wrong)), otherwise))

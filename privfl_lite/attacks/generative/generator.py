@@ -1,8 +1,9 @@
 """A small generator of digits, G: latent z -> image in [0, 1], for attacks that search its range.
 
-It is the decoder of a variational autoencoder (Kingma & Welling 2014) that ``studies/generator.py``
-trained on *public* digits: the training images of ``load("mnist")`` from index 2,000 on. Private
-images of an honest experiment come from the first 2,000 or from the test split.
+It is the decoder of a variational autoencoder (Kingma & Welling 2014) that
+``studies/generative_priors/generator.py`` trained on *public* digits: the training images of
+``load("mnist")`` from index 2,000 on. Private images of an honest experiment come from the first
+2,000 or from the test split.
 """
 
 from __future__ import annotations

@@ -1,0 +1,94 @@
+"""Checks for the exercises of the chapter "A prior that dreams": right, or what to look at."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from ...runtime import generator
+from ..check import TRIALS, Wrong, close, exercise, number, tensor
+
+
+def _normal(*shape: int, rng: torch.Generator) -> Tensor:
+    return torch.randn(*shape, generator=rng, dtype=torch.float64)
+
+
+@exercise("No search inside the range can do better, whatever it reads from the gradient.")
+def check_ceiling(ceiling: Callable[[Tensor, Tensor, Tensor], float]) -> None:
+    """``ceiling(mean, A, x)`` -> best PSNR in dB of any image mean + A z, peak 1."""
+    for trial in range(TRIALS):
+        rng = generator(trial)
+        n, d = 20 + trial, 3 + trial
+        mean, A, x = (_normal(*s, rng=rng) for s in ((n,), (n, d), (n,)))
+        off = x - mean
+        rest = off - A @ torch.linalg.lstsq(A, off[:, None]).solution[:, 0]
+        found = number(ceiling(mean.clone(), A.clone(), x.clone()), "the ceiling")
+        right = 10 * math.log10(n / rest.square().sum().item())
+        if close(found, right):
+            continue
+        if close(found, 10 * math.log10(n / (off - A @ (A.T @ off)).square().sum().item())):
+            raise Wrong("Aᵀ(x − mean) gives the nearest z only if the columns are orthonormal")
+        plain = x - A @ torch.linalg.lstsq(A, x[:, None]).solution[:, 0]
+        if close(found, 10 * math.log10(n / plain.square().sum().item())):
+            raise Wrong("the range does not go through 0: subtract the mean before you project")
+        if close(found, -10 * math.log10(rest.square().sum().item())):
+            raise Wrong("PSNR has the mean squared error in it; divide the squared distance by n")
+        if close(found, 10 * math.log10(n / rest.norm().item())):
+            raise Wrong("the distance goes into PSNR squared")
+        if close(found, rest.norm().item()):
+            raise Wrong("that is the distance to the range; turn it into decibels")
+        raise Wrong(f"the ceiling is {right:.3f} dB here, not {found:.3f}; what is the nearest z?")
+
+
+@exercise("About 0 for the truth; far over 3 for an image that cannot be it.")
+def check_surprise(surprise: Callable[[Tensor, Tensor, float], float]) -> None:
+    """``surprise(s, g_hat, sigma)`` -> (‖s − ĝ‖²/σ² − N) / √(2N)."""
+    for trial in range(TRIALS):
+        rng, sigma = generator(trial), 0.1 * (trial + 1)
+        g = _normal(300 + trial, rng=rng)
+        s = g + sigma * _normal(len(g), rng=rng)
+        g_hat = g + 0.02 * trial * _normal(len(g), rng=rng)
+        gap, count = (s - g_hat).square().sum().item(), len(g)
+        right = (gap / sigma**2 - count) / math.sqrt(2 * count)
+        found = number(surprise(s.clone(), g_hat.clone(), sigma), "the surprise")
+        if close(found, right):
+            continue
+        if close(found, (gap / sigma - count) / math.sqrt(2 * count)):
+            raise Wrong("sigma is a standard deviation: divide the squared gap by its square")
+        if close(found, (gap / sigma**2 - count) / (2 * count)):
+            raise Wrong("2N is the variance of χ²; divide by its square root")
+        if close(found, gap / sigma**2) or close(found, gap / sigma**2 / count):
+            raise Wrong("subtract what the truth itself would have on average, N")
+        if close(found, (gap / sigma**2 - count) / math.sqrt(count)):
+            raise Wrong("a χ² with N degrees of freedom has variance 2N, not N")
+        raise Wrong(f"the value is {right:.4f} here, not {found:.4f}")
+
+
+@exercise("Few unknowns, so little of the noise gets through.")
+def check_latent_fit(latent_fit: Callable[[Tensor, Tensor, Tensor], Tensor]) -> None:
+    """``latent_fit(J, A, s)`` -> the image A ẑ (n,) with the least ‖J A z − s‖."""
+    for trial in range(TRIALS):
+        rng = generator(trial)
+        N, n, d = 30 + trial, 12, 3 + trial % 2
+        J, A, x = (_normal(*s, rng=rng) for s in ((N, n), (n, d), (n,)))
+        s = J @ x + 0.3 * _normal(N, rng=rng)
+        found = tensor(latent_fit(J.clone(), A.clone(), s.clone()), None, "the image")
+        z = torch.linalg.lstsq(J @ A, s[:, None]).solution[:, 0]
+        if tuple(found.shape) == (d,) and torch.allclose(found, z):
+            raise Wrong("that is the latent z; the image is A z")
+        if tuple(found.shape) != (n,):
+            raise Wrong(f"the image has shape {(n,)}, but yours has shape {tuple(found.shape)}")
+        pixels = torch.linalg.lstsq(J, s[:, None]).solution[:, 0]
+        if torch.allclose(found, A @ z, rtol=1e-5, atol=1e-7):
+            continue
+        if torch.allclose(found, pixels):
+            raise Wrong("that is the fit over all pixels; search z only, with the map J A")
+        if torch.allclose(found, A @ torch.linalg.lstsq(A, pixels[:, None]).solution[:, 0]):
+            raise Wrong(
+                "you fitted pixels first and projected then; the noise is smaller if you fit z "
+                "to the gradient itself"
+            )
+        raise Wrong("this is not the image of the best z; solve least squares with J A")

@@ -1,0 +1,184 @@
+"""A widget in a real JupyterLab: run all, move a control by keyboard, see the kernel's answer.
+
+The server runs on a copy of a small notebook, with folders of its own, and is ended by its id.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.request import urlopen
+
+import pytest
+from chromium import why_not
+
+pytestmark = pytest.mark.browser
+TOKEN = "test"
+PATIENCE = 45  # seconds for the server, and for the kernel
+SETTINGS = {
+    "notebook-extension/tracker.jupyterlab-settings": {"windowingMode": "none"},
+    "apputils-extension/notification.jupyterlab-settings": {
+        "fetchNews": "false",
+        "checkForUpdates": False,
+    },
+    "docmanager-extension/plugin.jupyterlab-settings": {"autosave": False},
+}
+CELL = """
+import ipywidgets as widgets
+
+slider = widgets.IntSlider(max=9, description="n")
+shown = widgets.HTML("0 squared is 0", layout={"width": "20em"})
+
+
+def answer(change):
+    shown.value = f"{change.new} squared is {change.new ** 2}"
+
+
+slider.observe(answer, "value")
+widgets.VBox([slider, shown])
+"""
+
+
+def write_notebook(path: Path, *cells: str) -> None:
+    """A notebook of code cells, not executed."""
+    empty = {"cell_type": "code", "execution_count": None, "outputs": [], "metadata": {}}
+    made = [{**empty, "id": f"cell-{i}", "source": c.strip()} for i, c in enumerate(cells)]
+    kernel = {"name": "python3", "display_name": "Python 3 (ipykernel)", "language": "python"}
+    whole = {"cells": made, "metadata": {"kernelspec": kernel}, "nbformat": 4, "nbformat_minor": 5}
+    path.write_text(json.dumps(whole), encoding="utf-8")
+
+
+@contextmanager
+def jupyterlab(folder: Path) -> Iterator[str]:
+    """A JupyterLab on folder/notebooks; yields its address. Its other folders are beside that."""
+    settings = folder / "config" / "lab" / "user-settings" / "@jupyterlab"
+    for name, value in SETTINGS.items():
+        (settings / name).parent.mkdir(parents=True, exist_ok=True)
+        (settings / name).write_text(json.dumps(value))
+    kinds = {"CONFIG": "config", "DATA": "data", "RUNTIME": "runtime"}
+    env = {**os.environ, **{f"JUPYTER_{k}_DIR": str(folder / v) for k, v in kinds.items()}}
+    env |= {"JUPYTERLAB_SETTINGS_DIR": str(settings.parent), "IPYTHONDIR": str(folder / "ipython")}
+    env |= {"JUPYTERLAB_WORKSPACES_DIR": str(folder / "workspaces")}
+    command = [sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root", "--ip=127.0.0.1"]
+    command += ["--port=0", f"--IdentityProvider.token={TOKEN}", "--LabApp.news_url=None"]
+    command += [f"--ServerApp.root_dir={folder / 'notebooks'}"]
+    log = folder / "server.log"
+    with log.open("w") as out:
+        server = subprocess.Popen(command, stdout=out, stderr=out, env=env, cwd=folder)
+    try:
+        yield wait_for(server, log, folder / "runtime")
+    finally:
+        server.terminate()  # ends its kernels too
+        try:
+            server.wait(15)
+        except subprocess.TimeoutExpired:
+            server.kill()
+
+
+def wait_for(server: subprocess.Popen, log: Path, runtime: Path) -> str:
+    """The server's address, once it answers; it stands in its runtime file."""
+    end = time.monotonic() + PATIENCE
+    while time.monotonic() < end and server.poll() is None:
+        for file in runtime.glob("jpserver-*.json"):
+            url = json.loads(file.read_text() or "{}").get("url")
+            try:
+                urlopen(f"{url}api/status?token={TOKEN}", timeout=2).close()
+                return url
+            except (OSError, ValueError):
+                pass
+        time.sleep(0.2)
+    raise AssertionError(f"JupyterLab did not start:\n{log.read_text()[-2000:]}")
+
+
+def run_all(page, url: str, name: str) -> None:
+    """Open a notebook and run it from top to bottom."""
+    page.goto(f"{url}lab/tree/{name}?token={TOKEN}&reset")
+    page.wait_for_selector(".jp-NotebookPanel .jp-Cell", timeout=PATIENCE * 1000)
+    status = page.locator(".jp-StatusBar-Right, #jp-main-statusbar").get_by_text(re.compile("Idle"))
+    status.first.wait_for(timeout=PATIENCE * 1000)
+    page.get_by_role("menuitem", name="Run", exact=True).click()
+    page.get_by_text("Run All Cells", exact=True).click()
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
+    if reason := why_not():
+        pytest.skip(reason)
+    folder = tmp_path_factory.mktemp("lab")
+    (folder / "notebooks").mkdir()
+    with jupyterlab(folder) as url:
+        yield url, folder / "notebooks"
+
+
+def test_kernel_answers_a_widget(chromium, lab: tuple[str, Path]):
+    url, folder = lab
+    write_notebook(folder / "widget.ipynb", CELL)
+    page = chromium.new_page(viewport={"width": 1280, "height": 900})
+    errors: list[str] = []
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    run_all(page, url, "widget.ipynb")
+    handle = page.locator(".jp-OutputArea .noUi-handle")
+    handle.wait_for(timeout=PATIENCE * 1000)
+    handle.focus()
+    for _ in range(3):
+        page.keyboard.press("ArrowRight")
+    page.get_by_text("3 squared is 9").wait_for(timeout=15_000)
+    assert not errors, errors
+
+
+PANELS = (
+    """
+import privfl_lite as pf
+from privfl_lite.teach import panels
+
+digits = pf.load("mnist")
+x, y = digits.sample(2)
+net = pf.models.build("lenet", digits)
+plain, pruned = (pf.share(net, x, y, d, each=1) for d in (None, pf.defenses.Prune(0.9)))
+found = pf.attacks.IDLG(steps=40, frames=4, show=False).run(plain)
+cells = [{"sigma": s, "C": c, "accuracy": 1 / (s + c)} for s in (1, 2, 3) for c in (0.5, 1)]
+""",
+    "panels.reconstruction_player(found, x)",
+    """
+panels.tradeoff_explorer(cells, ["sigma", "C"], {"accuracy": "high"})
+""",
+    """
+both = {"none": plain, "prune": pruned}
+panels.side_by_side({k: {"upload": u, "found": {"idlg": found}} for k, u in both.items()}, x)
+""",
+    "panels.gradient_xray(plain)",
+)
+
+
+def test_kernel_answers_every_kind_of_panel(chromium, lab: tuple[str, Path]):
+    """Each panel stores one frame and computes the next one when its first control moves."""
+    url, folder = lab
+    write_notebook(folder / "panels.ipynb", *PANELS)
+    page = chromium.new_page(viewport={"width": 1280, "height": 900})
+    run_all(page, url, "panels.ipynb")
+    kinds = page.locator(".jp-OutputArea .pf-panel")
+    kinds.nth(3).locator(".pf-frame:visible").wait_for(timeout=PATIENCE * 1000)
+    assert kinds.count() == 4
+    for kind in kinds.all():
+        frame = kind.locator(".pf-frame:visible").first
+        before = frame.inner_html()
+        control = kind.locator(".noUi-handle, select").first
+        if control.evaluate("e => e.tagName") == "SELECT":
+            control.select_option(index=1)  # a native list has no window in headless mode
+        else:
+            control.focus()
+            page.keyboard.press("ArrowRight")
+        page.wait_for_function(
+            """([panel, before]) => [...panel.querySelectorAll(".pf-frame")]
+              .some(f => f.checkVisibility() && f.innerHTML !== before
+                         && !f.classList.contains("pf-unmade"))""",
+            arg=[kind.element_handle(), before],
+            timeout=20_000,
+        )
