@@ -134,7 +134,7 @@ def _sent(args: argparse.Namespace, defense: str, images: Dataset, tool: Attack)
 
 
 def _attack_once(args: argparse.Namespace, tool: Attack, sent: tuple) -> tuple:
-    from .studies.judge import judge
+    from .metrics.judge import judge
 
     x, y, upload = sent
     began = time.perf_counter()

@@ -23,8 +23,8 @@ def cifar10(work: Path) -> tuple[str, assets.Files]:
     rng = np.random.default_rng(0)
     y = rng.integers(0, CLASSES, TRAIN + TEST)
     x = np.empty((len(y), 32, 32, 3), np.uint8)
-    for label, path in enumerate(data.PHOTOS.values()):
-        photo = Image.open(data._bundled(path))
+    for label, path in enumerate(data.embedded.PHOTOS.values()):
+        photo = Image.open(data.embedded.bundled(path))
         scale = 256 / min(photo.size)
         pixels = np.array(photo.resize([round(scale * side) for side in photo.size]))
         tiles = np.lib.stride_tricks.sliding_window_view(pixels, (32, 32), (0, 1))

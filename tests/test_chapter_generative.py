@@ -15,9 +15,9 @@ from scipy import stats
 from torch import Tensor
 
 from privfl_lite.attacks.solvers import adam
+from privfl_lite.pictures import unpack
 from privfl_lite.studies import STUDIES
 from privfl_lite.studies import generative_priors as study
-from privfl_lite.studies.pictures import unpack
 from privfl_lite.teach import checks_generative as checks
 
 SEEDS = range(4)

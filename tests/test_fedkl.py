@@ -17,8 +17,8 @@ from privfl_lite.client import private_tensors
 from privfl_lite.defenses import DPGaussian, FedKL, Memory
 from privfl_lite.defenses.fedkl import uniform
 from privfl_lite.federated import FedAvg, evaluate
-from privfl_lite.keylock import coefficients, lock, locks, normalize
 from privfl_lite.metrics import affine_fit, as_image, psnr
+from privfl_lite.models.keylock import coefficients, lock, locks, normalize
 from privfl_lite.wire import Facts, Plan
 
 FACTS = ("labels", "key", "lock", "coefficients")

@@ -16,7 +16,7 @@ from privfl_lite.attacks.adaptive import loda_decoder as decoder
 from privfl_lite.attacks.adaptive import loda_inversion as obscured
 from privfl_lite.defenses import LODA, Prune
 from privfl_lite.defenses.loda import obscure, obscured_set
-from privfl_lite.extractor import LAYERS, Extractor, load_extractor, squared_distance
+from privfl_lite.models.extractor import LAYERS, Extractor, load_extractor, squared_distance
 from privfl_lite.runtime import generator
 from privfl_lite.stored import SHIPPED
 

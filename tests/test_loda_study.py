@@ -13,12 +13,12 @@ import torch
 
 from privfl_lite import load, metrics
 from privfl_lite.defenses import LODA, loda
+from privfl_lite.pictures import unpack
 from privfl_lite.stored import SHIPPED
 from privfl_lite.studies import loda_attack as study
 from privfl_lite.studies import loda_attackers, loda_gradient
 from privfl_lite.studies import loda_encodings as common
 from privfl_lite.studies import loda_training as training
-from privfl_lite.studies.pictures import unpack
 
 pytestmark = pytest.mark.usefixtures("stand_ins")
 

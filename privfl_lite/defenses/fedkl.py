@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from ..gradients import Tensors
-from ..keylock import coefficients, lock, lock_matrix, locks
 from ..models import Net
+from ..models.keylock import coefficients, lock, lock_matrix, locks
 from ..runtime import PrivflError, generator
 from ..wire import Facts
 from .base import Context, Defense

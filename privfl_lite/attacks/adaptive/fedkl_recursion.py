@@ -18,8 +18,8 @@ import torch
 from torch import Tensor, nn
 
 from ...gradients import Tensors
-from ...keylock import Locked, locks
 from ...models import Net, built
+from ...models.keylock import Locked, locks
 from ...runtime import PrivflError, progress
 from ...wire import Upload
 from ..analytic.recursive import (
