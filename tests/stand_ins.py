@@ -33,7 +33,7 @@ def cifar10(work: Path) -> tuple[str, assets.Files]:
         x[rows] = tiles[top, left].transpose(0, 2, 3, 1)
     images, labels = torch.from_numpy(x).permute(0, 3, 1, 2), torch.from_numpy(y)
     train, test = (images[:TRAIN], labels[:TRAIN]), (images[TRAIN:], labels[TRAIN:])
-    return "a stand-in for tests", assets.pack(*train, *test, assets.CIFAR10)
+    return "a stand-in for tests", assets.pack(*train, *test, assets.readers.CIFAR10)
 
 
 def lpips(work: Path) -> tuple[str, assets.Files]:

@@ -473,7 +473,7 @@ FACTORIES = set(
 MOVES = {"to", "tolist", "numpy", "item", "register_buffer"}  # a buffer moves with its module
 DRAWS = {"device", "generator", None}  # generators are the CPU's, by design; None: **options
 HERE = {  # file or file:function -> why these tensors belong on the CPU
-    "assets": "files are read to the CPU; share and FedAvg move images",
+    "assets/readers.py": "files are read to the CPU; share and FedAvg move images",
     "data/dataset.py": "data sets are on the CPU; share and FedAvg move images",
     "data/embedded.py": "as data/dataset.py",
     "data/folder.py": "as data/dataset.py",

