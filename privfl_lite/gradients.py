@@ -142,7 +142,7 @@ def clip(tensors: Tensors, bound: float, per: str = "update") -> tuple[Tensors, 
 
 
 def per_client(values: Tensor, like: Tensor) -> Tensor:
-    """One number a client (K,), shaped so that it multiplies the client's tensor (K, *shape)."""
+    """One number per client (K,), shaped so that it multiplies the client's tensor (K, *shape)."""
     return values.to(like).view(-1, *[1] * (like.dim() - 1))
 
 

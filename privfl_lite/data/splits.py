@@ -18,7 +18,7 @@ def partition(
     shards: int = 2,
     seed: int = 0,
 ) -> list[Tensor]:
-    """Split examples with these ``labels`` (N,) over clients: one int64 index tensor a client.
+    """Split examples with these ``labels`` (N,) over clients: one int64 index tensor per client.
 
     ``iid``: shuffled. ``shards``: sorted by label and cut in clients x shards pieces, ``shards``
     random ones a client (McMahan et al. 2017). ``dirichlet``: each class is dealt in proportions

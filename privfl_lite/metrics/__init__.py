@@ -1,8 +1,8 @@
 """How much of the private image an attacker has: scores, their units, and their spread.
 
-Images are float tensors (B, C, H, W) in [0, 1]; a score of images is a float tensor (B,), one value
-an image (chapter: measuring leakage). Papers use the same names for other units, so their numbers
-compare with ours only after a conversion:
+Images are float tensors (B, C, H, W) in [0, 1]; a score of images is a float tensor (B,), one
+value per image (chapter: measuring leakage). Papers use the same names for other units, so numbers
+of theirs compare with ours only after a conversion:
 
 | paper | name there | what it is | here |
 |---|---|---|---|

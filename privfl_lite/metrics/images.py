@@ -1,4 +1,4 @@
-"""Scores of images, one value an image; units and the papers' other names are in ``metrics``."""
+"""Scores of images, one value per image; units and the papers' other names are in ``metrics``."""
 
 from __future__ import annotations
 

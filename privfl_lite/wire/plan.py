@@ -47,7 +47,7 @@ class Plan:
         return [(1 - m ** (steps - j)) / (1 - m) for j in range(steps)]
 
     def batches(self, n: int, rng: torch.Generator | None = None) -> list[Tensor]:
-        """Which of n examples each local step uses: one index tensor a step.
+        """Which of n examples each local step uses: one index tensor per step.
 
         Without ``rng`` the examples are taken as they stand, as an attacker has to take them who
         does not know in which order they were drawn.
