@@ -110,9 +110,12 @@ def _short(names: Sequence[str]) -> str:
     return ", ".join(names[:4]) + (f", … ({len(names)})" if len(names) > 4 else "")
 
 
-def length(tensors: Tensors) -> Tensor:
-    """Euclidean length of each client's tensors (K, *shape) taken as one vector, (K,)."""
+def norm(tensors: Tensors) -> Tensor:
+    """Euclidean norm of each client's tensors (K, *shape) taken as one vector, (K,)."""
     return torch.stack([t.flatten(1).pow(2).sum(1) for t in tensors.values()]).sum(0).sqrt()
+
+
+length = norm  # the name in ``federated`` until it is edited there
 
 
 def flat(tensors: Tensors) -> Tensor:
@@ -131,15 +134,15 @@ def clip(tensors: Tensors, bound: float, per: str = "update") -> tuple[Tensors, 
     out: Tensors = {}
     left = []
     for group in groups:
-        norm = length(group)
-        scale = (bound / norm.clamp(min=1e-30)).clamp(max=1.0)
+        long = norm(group)
+        scale = (bound / long.clamp(min=1e-30)).clamp(max=1.0)
         out |= {n: t * per_client(scale, t) for n, t in group.items()}
-        left.append(norm * scale)
+        left.append(long * scale)
     return out, torch.stack(left).amax(0)
 
 
 def per_client(values: Tensor, like: Tensor) -> Tensor:
-    """One number a client (K,), shaped so that it multiplies the client's tensor (K, *shape)."""
+    """One number per client (K,), shaped so that it multiplies the client's tensor (K, *shape)."""
     return values.to(like).view(-1, *[1] * (like.dim() - 1))
 
 

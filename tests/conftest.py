@@ -62,7 +62,7 @@ def stand_ins(tmp_path_factory: pytest.TempPathFactory) -> Iterator[bool]:
 
     def forget() -> None:
         pf.data._load.cache_clear()
-        pf.metrics._lpips_net.cache_clear()
+        pf.metrics.perceptual._lpips_net.cache_clear()
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PRIVFL_CACHE", str(tmp_path_factory.mktemp("stand-ins")))

@@ -20,9 +20,9 @@ from safetensors.torch import save_file
 from torch import Generator, Tensor
 
 from ..data import load
-from ..extractor import PUBLIC_FROM, Extractor, load_extractor, squared_distance
 from ..gradients import Tensors
 from ..models import Net
+from ..models.extractor import PUBLIC_FROM, Extractor, load_extractor, squared_distance
 from ..runtime import PrivflError, choose, device, generator, progress
 from ..stored import identity
 from ..wire import Facts

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from .. import privacy
-from ..gradients import Tensors, clip, length, per_client
+from ..gradients import Tensors, clip, norm, per_client
 from ..runtime import PrivflError, choose
 from ..wire import Clip, Facts, Noise
 from .base import Context, Defense, Memory
@@ -152,7 +152,7 @@ class ModelCloak(Defense):
 
 def perturbation(raw: Tensors, sent: Tensors) -> Tensor:
     """‖∇f − (∇f)*‖₂ of each client (K,): the middle of Eq. 5, the numerator of Eq. 6, Fig. 2."""
-    return length({n: t - sent[n] for n, t in raw.items()})
+    return norm({n: t - sent[n] for n, t in raw.items()})
 
 
 def select(

@@ -11,7 +11,7 @@ import torch
 from scipy import stats
 
 from privfl_lite import metrics
-from privfl_lite.keylock import lock_matrix, locks
+from privfl_lite.models.keylock import lock_matrix, locks
 from privfl_lite.stored import SHIPPED
 from privfl_lite.studies import STUDIES
 from privfl_lite.studies.fedkl import attack as study

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
+from privfl_lite.pictures import unpack
 from privfl_lite.studies import STUDIES
-from privfl_lite.studies.pictures import unpack
 
 CLOCKS = re.compile("seconds|overhead|time|ratio_ms")
 SUMS = re.compile(

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from privfl_lite.attacks.adaptive.fedkl_recursion import projected
 from privfl_lite.attacks.analytic.recursive import by_channel, kernel_equations
-from privfl_lite.keylock import KeyLock
+from privfl_lite.models.keylock import KeyLock
 from privfl_lite.runtime import generator
 from privfl_lite.studies import STUDIES
 from privfl_lite.studies.fedkl.training import difference, table

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from privfl_lite import models
 from privfl_lite.attacks.adaptive.loda_inversion import stationarity, violation
 from privfl_lite.defenses.loda import obscure
-from privfl_lite.extractor import Extractor, load_extractor, squared_distance
+from privfl_lite.models.extractor import Extractor, load_extractor, squared_distance
 from privfl_lite.runtime import generator
 from privfl_lite.studies import STUDIES
 from privfl_lite.teach.checks import loda as checks

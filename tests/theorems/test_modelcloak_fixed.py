@@ -14,7 +14,7 @@ from privfl_lite.attacks import IDLG
 from privfl_lite.client import share
 from privfl_lite.defenses import DPGaussian, Memory, ModelCloak
 from privfl_lite.defenses.modelcloak import select
-from privfl_lite.gradients import clip, flat, gradient_function, length, stateless, weights
+from privfl_lite.gradients import clip, flat, gradient_function, norm, stateless, weights
 from privfl_lite.runtime import generator
 from privfl_lite.studies import STUDIES
 from privfl_lite.studies.modelcloak_fixed.attack import CLIPS, SIGMAS, paper_table_2
@@ -34,11 +34,11 @@ def digit_uploads(count: int = 3, **cloak: float) -> torch.Tensor:
 def test_prop_cloak_regimes() -> None:
     """The same draw of noise shows it: uploads are equal up to the factor C, or equal."""
     g = digit_uploads()
-    norm = g.norm(dim=1)
+    norms = g.norm(dim=1)
     bites = [digit_uploads(clip=c, sigma=0.5) / c for c in (0.5, 2.0)]
     torch.testing.assert_close(*bites, rtol=1e-3, atol=1e-5)
     loose = [digit_uploads(clip=c, sigma=2.0 / c) for c in (40.0, 80.0)]
-    assert norm.max() < 40
+    assert norms.max() < 40
     torch.testing.assert_close(*loose, rtol=1e-3, atol=1e-5)
     # each regime's rule fails in the other
     other = [digit_uploads(clip=c, sigma=2.0 / c) for c in (0.5, 2.0)]
@@ -47,8 +47,8 @@ def test_prop_cloak_regimes() -> None:
     assert (other[0] - other[1]).norm() > 0.1
     # equal noise, falling clip: the ratio stays, then falls with C
     parts = {"w": g}
-    ratio = [length(clip(parts, c)[0])[1].item() for c in (80, 40, 20, 10, 5)]
-    assert ratio[0] == pytest.approx(ratio[1]) == pytest.approx(norm[1].item(), rel=1e-4)
+    ratio = [norm(clip(parts, c)[0])[1].item() for c in (80, 40, 20, 10, 5)]
+    assert ratio[0] == pytest.approx(ratio[1]) == pytest.approx(norms[1].item(), rel=1e-4)
     assert ratio[2:] == pytest.approx([20, 10, 5], rel=1e-4)
 
 
@@ -56,9 +56,9 @@ def test_prop_cloak_layers() -> None:
     rng = generator(0)
     long = {f"t{k}": 9 * torch.randn(4, 6, generator=rng) for k in range(3)}
     short = long | {"t0": 1e-3 * long["t0"]}
-    assert length(clip(long, 1.5, "layer")[0]).tolist() == pytest.approx([1.5 * 3**0.5] * 4)
-    assert (length(clip(short, 1.5, "layer")[0]) < 1.5 * 3**0.5 - 0.3).all()  # not attained
-    assert length(clip(long, 1.5, "update")[0]).tolist() == pytest.approx([1.5] * 4)
+    assert norm(clip(long, 1.5, "layer")[0]).tolist() == pytest.approx([1.5 * 3**0.5] * 4)
+    assert (norm(clip(short, 1.5, "layer")[0]) < 1.5 * 3**0.5 - 0.3).all()  # not attained
+    assert norm(clip(long, 1.5, "update")[0]).tolist() == pytest.approx([1.5] * 4)
     cloak = ModelCloak(2, 5, where="server", per="layer")
     digits = load("mnist")
     x, y = digits.sample(2)

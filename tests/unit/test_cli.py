@@ -14,7 +14,8 @@ import pytest
 
 import privfl_lite as pf
 from privfl_lite import names
-from privfl_lite.cli import EXAMPLES, main, parser
+from privfl_lite.cli import main, parser
+from privfl_lite.commands.options import EXAMPLES
 
 PRIVFL = [sys.executable, "-m", "privfl_lite.cli"]
 

@@ -17,8 +17,8 @@ from privfl_lite.client import private_tensors
 from privfl_lite.defenses import DPGaussian, FedKL, Memory
 from privfl_lite.defenses.fedkl import uniform
 from privfl_lite.federated import FedAvg, evaluate
-from privfl_lite.keylock import coefficients, lock, locks, normalize
 from privfl_lite.metrics import affine_fit, as_image, psnr
+from privfl_lite.models.keylock import coefficients, lock, locks, normalize
 from privfl_lite.wire import Facts, Plan
 
 FACTS = ("labels", "key", "lock", "coefficients")
@@ -443,7 +443,7 @@ def test_affine_fit_is_the_line_of_least_squares():
         (lambda n, b: lock(n, activation="tanh"), "choose one of: none, relu"),
         (lambda n, b: lock(n, blocks="last"), "choose one of: first, all"),
         (lambda n, b: lock(n, key_length=0), "key_length must be at least 1"),
-        (lambda n, b: FedKL(fresh=True, share_lock=True), "lock of its own"),
+        (lambda n, b: FedKL(fresh=True, share_lock=True), "exclude each other"),
         (lambda n, b: LockMatching(secret="guess"), "choose one of: joint, key"),
         (lambda n, b: LockMatching().run(share(n, *b)), "needs a locked network"),
         (lambda n, b: LockMatching(secret="key").run(send(n, b, knows=())), 'knows=("lock",)'),

@@ -16,7 +16,7 @@ from privfl_lite.cli import main
 from privfl_lite.defenses import Context, Memory, ModelCloak
 from privfl_lite.defenses import modelcloak as module
 from privfl_lite.defenses.modelcloak import perturbation, select
-from privfl_lite.gradients import flat, length
+from privfl_lite.gradients import flat, norm
 from privfl_lite.runtime import generator
 from privfl_lite.studies.modelcloak_fixed.attack import paper_table_2
 from privfl_lite.wire import Clip, Facts, Noise, Plan
@@ -41,9 +41,9 @@ def updates(k: int = 4, seed: int = 0, sizes: tuple[float, ...] = (0.5, 1, 3, 8)
     """K updates of two tensors with norms ``sizes``."""
     rng = generator(seed, 7)
     raw = {"a": torch.randn(k, 30, 40, generator=rng), "b": torch.randn(k, 50, generator=rng)}
-    norm = length(raw)
+    norms = norm(raw)
     return {
-        n: t * (torch.tensor(sizes) / norm).view(-1, *[1] * (t.dim() - 1)) for n, t in raw.items()
+        n: t * (torch.tensor(sizes) / norms).view(-1, *[1] * (t.dim() - 1)) for n, t in raw.items()
     }
 
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
 from ...gradients import Tensors, loss_function, stateless, weights
-from ...keylock import coefficients, lock_matrix, locks
+from ...models.keylock import coefficients, lock_matrix, locks
 from ...runtime import PrivflError, choose
 from ...wire import Upload
 from ..matching.search import Matching, distance

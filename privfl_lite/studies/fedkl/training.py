@@ -33,12 +33,11 @@ from ... import models
 from ...data import load
 from ...defenses import Defense, FedKL
 from ...federated import FedAvg, evaluate
-from ...keylock import KeyLock, Locked, lock, locks, normalize
-from ...metrics import wilson
+from ...metrics import spread, wilson
+from ...models.keylock import KeyLock, Locked, lock, locks, normalize
 from ...runtime import generator, seeded, torchvision
 from ...wire import Plan
 from ..base import Study
-from ..judge import spread
 
 ARMS: dict[
     str, tuple[Callable, Callable[[int], Defense]]

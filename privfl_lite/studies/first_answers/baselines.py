@@ -23,6 +23,7 @@ from ...defenses.base import Context, Defense
 from ...defenses.mixing import flip, mix
 from ...federated import FedAvg
 from ...gradients import Tensors
+from ...metrics.judge import rounded
 from ...runtime import generator
 from ...wire import Plan, Upload
 from ..base import Study
@@ -93,7 +94,7 @@ def written(settings: dict, cell: dict) -> str:
 
 def _scores(found: Tensor, x: Tensor) -> dict[str, list[float]]:
     scores = metrics.compare(found, x, lpips="alex")
-    return {n: [round(min(v, 150.0), 3) for v in s.tolist()] for n, s in scores.items()}
+    return {n: rounded(s, 3) for n, s in scores.items()}
 
 
 def _informed(name: str, settings: dict) -> tuple[str, Callable[[Upload], Tensor]]:

@@ -1,0 +1,60 @@
+"""What clients remember from round to round. A run owns it, and no defense."""
+
+from __future__ import annotations
+
+import copy
+
+from torch import Tensor
+
+from ..gradients import Tensors
+
+
+class Notes(dict[str, Tensor]):
+    """What one client remembers; ``part(i)`` is what it remembers for part i of a chain."""
+
+    def __init__(self, memory: Memory, client: int):
+        super().__init__()
+        self.memory, self.client = memory, client
+
+    def part(self, i: int) -> Notes:
+        return self.memory.part(i)[self.client]
+
+
+class Memory:
+    """What is remembered from round to round, owned by a run and saved with it.
+
+    ``private[client]``: the tensors of the model that this client has for itself; the run trains
+    them and puts them back. ``memory[client]``: tensors that a defense writes. ``memory.run``:
+    numbers about the whole run. Each part of a chain has notes of its own (``part``).
+    """
+
+    def __init__(self) -> None:
+        self.private: dict[int, Tensors] = {}
+        self.clients: dict[int, Notes] = {}
+        self.run: dict = {}
+        self.parts: dict[int, Memory] = {}
+
+    def __getitem__(self, client: int) -> Notes:
+        return self.clients.setdefault(client, Notes(self, client))
+
+    def part(self, i: int) -> Memory:
+        """The notes of part i of a chain; private tensors are common to all parts."""
+        mine = self.parts.setdefault(i, Memory())
+        mine.private = self.private
+        return mine
+
+    def state_dict(self) -> dict:
+        """For a checkpoint; never on the wire."""
+        parts = {i: {**m.state_dict(), "private": {}} for i, m in self.parts.items()}
+        clients = {c: dict(notes) for c, notes in self.clients.items()}
+        return {"private": self.private, "clients": clients, "run": self.run, "parts": parts}
+
+    def load_state_dict(self, state: dict) -> None:
+        """Remember what the state says; the state itself stays as it is, whatever comes next."""
+        self.private, self.run = (copy.deepcopy(state[name]) for name in ("private", "run"))
+        self.clients = {}
+        for client, notes in state["clients"].items():
+            self[client].update(copy.deepcopy(notes))
+        for i, part in state["parts"].items():
+            self.part(i).load_state_dict(part)
+            self.part(i)  # shares the private tensors again
