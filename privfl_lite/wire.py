@@ -12,6 +12,7 @@ import copy
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -21,8 +22,8 @@ from .gradients import (
     Tensors,
     clip,
     fill,
-    gradient_function,
     named,
+    own_gradient,
     stateless,
     update_function,
     weights,
@@ -359,12 +360,13 @@ class Upload:
         know in which order a client drew its examples and takes them as they stand. Where it is
         granted the clip, the imitation is clipped too.
         """
-        model, theta = stateless(self.model, self.mode), weights(self.model)
+        model = stateless(self.model, self.mode)
         if self.plan is None:
-            f = gradient_function(model)
+            f = own_gradient(model)
         else:
             steps = self.plan.batches(self.batch)
-            f = update_function(model, self.plan.eta, steps, self.plan.momentum)
+            update = update_function(model, self.plan.eta, steps, self.plan.momentum)
+            f = partial(update, weights(model))
         known = self.knows.clip
         if known and known.per == "example" and self.plan is not None:
             raise PrivflError("a clip of every example's gradient is imitated for gradients only")
@@ -372,7 +374,7 @@ class Upload:
         def imitation(x: Tensor, y: Tensor) -> Tensors:
             each = known is not None and known.per == "example"
             parts = (x.flatten(0, 1)[:, None], y.flatten(0, 1)[:, None]) if each else (x, y)
-            sent = {n: t for n, t in f(theta, *parts).items() if n in self.tensors}
+            sent = {n: t for n, t in f(*parts).items() if n in self.tensors}
             if known is None:
                 return sent
             sent = clip(sent, known.bound, "update" if each else known.per)[0]

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 Cost = Callable[[Tensor, Tensor], Tensor]
+SOLVER = "lbfgs-2"  # which L-BFGS made a result; "lbfgs-1" kept 30 pairs and summed in two loops
 
 
 @dataclass
@@ -35,8 +36,48 @@ def value_and_gradient(cost: Cost, z: Tensor, rows: Tensor) -> tuple[Tensor, Ten
     return f.detach(), g
 
 
+class Pairs:
+    """The last pairs (s, y) of each problem, steps and changes of the gradient, in rings of slots.
+
+    With S and Y the pairs by age, R the upper triangle of SᵀY, D its diagonal and γ = sᵀy / yᵀy of
+    the newest, the two loops of Liu & Nocedal are two triangular systems (Byrd, Nocedal & Schnabel
+    1994, Eq. 3.1 multiplied out): α = R⁻¹Sᵀg, q = γ(g − Yα), Hg = q + S R⁻ᵀ(Dα − Yᵀq). R⁻¹ is kept,
+    in double precision: a new pair adds a column to it, an old one leaves with its row and column.
+    So slots need no order, and one that is empty, with zeros there, changes nothing.
+    """
+
+    def __init__(self, z: Tensor, size: int):
+        problems, n = z.shape
+        self.s, self.y = (z.new_zeros(problems, size, n) for _ in range(2))
+        self.inverse = z.new_zeros(problems, size, size, dtype=torch.double)  # R⁻¹
+        self.curvature = self.inverse.new_zeros(problems, size)  # D
+        self.count = torch.zeros(problems, dtype=torch.long, device=z.device)
+
+    def direction(self, w: Tensor, s: Tensor, y: Tensor, g: Tensor) -> Tensor:
+        """Add a pair (p, n) to each of the problems w (p,), and give −Hg (p, n) for their g."""
+        curvature, slot = (s * y).sum(1), self.count[w] % self.s.shape[1]
+        self.s[w, slot], self.y[w, slot], self.curvature[w, slot] = s, y, curvature.double()
+        self.count[w] += 1
+        used = min(int(self.count.max()), self.s.shape[1])
+        which = slice(None) if len(w) == len(self.s) else w  # views in place of copies
+        old, new = self.s[which, :used], self.y[which, :used]
+        dots = (torch.stack([y, g], 1) @ old.mT).double()  # (p, 2, used); rows are faster here
+        self.inverse[w, slot], self.inverse[w, :, slot] = 0.0, 0.0
+        column = -(dots[:, :1] @ self.inverse[which, :used, :used].mT)[:, 0]
+        column[torch.arange(len(w)), slot] = 1.0
+        self.inverse[w, :used, slot] = column / curvature[:, None]
+        inverse = self.inverse[which, :used, :used]
+        alpha = dots[:, 1:] @ inverse.mT  # (p, 1, used)
+        q = (curvature / y.square().sum(1))[:, None, None] * (g[:, None] - alpha.to(g) @ new)
+        rest = self.curvature[which, None, :used] * alpha - (q @ new.mT).double()
+        return -(q + (rest @ inverse).to(g) @ old)[:, 0]
+
+    def forget(self, w: Tensor) -> None:
+        self.inverse[w], self.count[w] = 0.0, 0
+
+
 def lbfgs(
-    cost: Cost, z: Tensor, ticks: Iterable[int], snapshots: Collection[int] = (), memory: int = 30
+    cost: Cost, z: Tensor, ticks: Iterable[int], snapshots: Collection[int] = (), memory: int = 100
 ) -> Solution:
     """Limited-memory BFGS (Liu & Nocedal 1989), one evaluation of every open problem a tick.
 
@@ -46,11 +87,9 @@ def lbfgs(
     problem closes when no step along its gradient lowers its cost any more.
     """
     rows = torch.arange(len(z), device=z.device)
-    z = z.detach().clone()
+    z, pairs = z.detach().clone(), Pairs(z, memory)
     f, g = value_and_gradient(cost, z, rows)
     still = f.isfinite() & g.isfinite().all(1)
-    s, y = (z.new_zeros(len(z), memory, z.shape[1]) for _ in range(2))
-    rho = z.new_zeros(len(z), memory)  # 0 marks an empty slot, which then changes nothing
     d, low, high, t = -g, torch.zeros_like(f), torch.full_like(f, torch.inf), _first_step(g)
     out = Solution(z, f, 1)
     for tick in ticks:
@@ -62,26 +101,23 @@ def lbfgs(
         out.evaluations += 1
         slope = (g[rows] * d[rows]).sum(1)
         falls = (f_new <= f[rows] + 1e-4 * t[rows] * slope) & g_new.isfinite().all(1)
-        flat = (g_new * d[rows]).sum(1) >= 0.9 * slope
-        high[rows[~falls]] = t[rows[~falls]]
-        low[rows[falls & ~flat]] = t[rows[falls & ~flat]]
-
-        ok = falls & flat
-        w = rows[ok]  # these step, learn the curvature and choose a new direction
-        s[w], y[w] = _push(s[w], trial[ok] - z[w]), _push(y[w], g_new[ok] - g[w])
-        rho[w] = _push(rho[w], 1 / (s[w, -1] * y[w, -1]).sum(1))
-        z[w], f[w], g[w] = trial[ok], f_new[ok], g_new[ok]
-        d[w] = -_inverse_hessian(g[w], s[w], y[w], rho[w])
-        low[w], high[w], t[w] = 0.0, torch.inf, 1.0
-
-        w = rows[~ok]  # these search on along the same direction
-        t[w] = torch.where(high[w].isinf(), 2 * low[w], (low[w] + high[w]) / 2)
-        stuck = w[high[w] - low[w] < 1e-7 * high[w]]
-        again = stuck[rho[stuck].any(1)]  # once more along the gradient itself, then close
-        still[stuck] = False
-        still[again] = True
-        rho[again], d[again], low[again], high[again] = 0.0, -g[again], 0.0, torch.inf
-        t[again] = _first_step(g[again])
+        ok = falls & ((g_new * d[rows]).sum(1) >= 0.9 * slope)
+        if ok.any():  # these step, learn the curvature and choose a new direction
+            w = rows[ok]
+            d[w] = pairs.direction(w, trial[ok] - z[w], g_new[ok] - g[w], g_new[ok])
+            z[w], f[w], g[w] = trial[ok], f_new[ok], g_new[ok]
+            low[w], high[w], t[w] = 0.0, torch.inf, 1.0
+        if not ok.all():  # these search on along the same direction
+            w, falls = rows[~ok], falls[~ok]
+            low[w], high[w] = torch.where(falls, t[w], low[w]), torch.where(falls, high[w], t[w])
+            t[w] = torch.where(high[w].isinf(), 2 * low[w], (low[w] + high[w]) / 2)
+            stuck = w[high[w] - low[w] < 1e-7 * high[w]]
+            again = stuck[pairs.count[stuck] > 0]  # once more along the gradient, then close
+            still[stuck] = False
+            still[again] = True
+            d[again], low[again], high[again] = -g[again], 0.0, torch.inf
+            t[again] = _first_step(g[again])
+            pairs.forget(again)
         if tick in snapshots:
             out.snapshots.append((tick, z.clone()))
     return out
@@ -90,24 +126,6 @@ def lbfgs(
 def _first_step(g: Tensor) -> Tensor:
     """A short first step along −g, since nothing is known of the curvature yet."""
     return (1 / g.abs().sum(1)).clamp(max=1.0)
-
-
-def _push(slots: Tensor, new: Tensor) -> Tensor:
-    """Drop the oldest of the slots (p, m, …) and append the newest."""
-    return torch.cat([slots[:, 1:], new[:, None]], 1)
-
-
-def _inverse_hessian(g: Tensor, s: Tensor, y: Tensor, rho: Tensor) -> Tensor:
-    """The two-loop recursion: approximate inverse Hessian times g (p, n); s, y are (p, m, n)."""
-    q, alphas = g.clone(), []
-    for i in reversed(range(rho.shape[1])):
-        alphas.append(rho[:, i] * (s[:, i] * q).sum(1))
-        q -= alphas[-1][:, None] * y[:, i]
-    q /= (rho[:, -1] * y[:, -1].pow(2).sum(1))[:, None]
-    for i, alpha in enumerate(reversed(alphas)):
-        beta = rho[:, i] * (y[:, i] * q).sum(1)
-        q += (alpha - beta)[:, None] * s[:, i]
-    return q
 
 
 def adam(
@@ -123,23 +141,23 @@ def adam(
 
     The gradient is replaced by its sign before Adam sees it; the rate falls to a tenth after 3/8,
     5/8 and 7/8 of the steps; ``project`` puts z back into its box. Keeps the best point of each
-    problem by cost.
+    problem by cost. The steps are those of ``torch.optim.Adam``, to the bit, without its hooks.
     """
     rows = torch.arange(len(z), device=z.device)
-    z = z.detach().clone().requires_grad_()
-    optimizer = torch.optim.Adam([z], lr=rate)
+    z = z.detach().clone()
+    mean, square = torch.zeros_like(z), torch.zeros_like(z)
     drops = [steps * k // 8 for k in (3, 5, 7)]
-    scheduler = torch.optim.lr_scheduler.MultiStepLR(optimizer, drops, gamma=0.1)
-    out = Solution(z.detach().clone(), torch.full_like(z[:, 0].detach(), torch.inf))
-    for tick in ticks:
+    out = Solution(z.clone(), torch.full_like(z[:, 0], torch.inf))
+    for step, tick in enumerate(ticks):
         f, g = value_and_gradient(cost, z, rows)
         out.evaluations += 1
         better = f < out.cost
-        out.z[better], out.cost[better] = z.detach()[better], f[better]
+        out.z, out.cost = torch.where(better[:, None], z, out.z), torch.where(better, f, out.cost)
         if tick in snapshots:
-            out.snapshots.append((tick, out.z.clone()))
-        z.grad = g.sign().nan_to_num(0.0)
-        optimizer.step()
-        scheduler.step()
-        z.data = project(z.data)
+            out.snapshots.append((tick, out.z))
+        sign, rate = g.sign().nan_to_num(0.0), rate * 0.1 ** drops.count(step)
+        mean.lerp_(sign, 1 - 0.9)
+        square.mul_(0.999).addcmul_(sign, sign, value=1 - 0.999)
+        width = (square.sqrt() / (1 - 0.999 ** (step + 1)) ** 0.5).add_(1e-8)
+        z = project(z.addcdiv(mean, width, value=-rate / (1 - 0.9 ** (step + 1))))
     return out

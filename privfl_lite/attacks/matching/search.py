@@ -180,15 +180,16 @@ class Matching(Attack):
             kind, noise = "l2", upload.knows.noise
             weight = {n: 1 / (2**0.5 * noise.of(n)) for n in seen}  # squared: 1 / 2σ²
         groups = [[n] for n in seen] if self.per_tensor else [list(seen)]
+        sizes, alone = [squares(seen, names) for names in groups], len(upload) == 1
 
         def cost(x: Tensor, y: Tensor, who: Tensor, others: Tensor | None = None) -> Tensor:
-            a, b = imitate(x, y), {n: t[who] for n, t in seen.items()}
+            a, b = imitate(x, y), seen if alone else {n: t[who] for n, t in seen.items()}
             if weight:
                 a, b = ({n: w * side[n] for n, w in weight.items()} for side in (a, b))
             if self.nonzero:
                 a = {n: a[n] * (t != 0) for n, t in b.items()}
-            total = cast(Tensor, sum(distance(kind, a, b, names) for names in groups))
-            return 1 / len(groups) * total
+            each = zip(groups, sizes, strict=True)
+            return 1 / len(groups) * sum(distance(kind, a, b, n, size[who]) for n, size in each)
 
         return cost
 
@@ -200,14 +201,23 @@ def patterned(shape: Sequence[int], rng: torch.Generator) -> Tensor:
     return patch.repeat(*[1] * len(rest), 2, 2)[..., :h, :w]
 
 
-def distance(kind: str, a: Tensors, b: Tensors, names: Iterable[str]) -> Tensor:
-    """Distance "l2" or "cosine" (P,) between the named tensors, all taken as one vector."""
+def squares(a: Tensors, names: Iterable[str]) -> Tensor:
+    """Squared length (P,) of the named tensors, all taken as one vector."""
+    return cast(Tensor, sum(a[n].flatten(1).pow(2).sum(1) for n in names))
+
+
+def distance(
+    kind: str, a: Tensors, b: Tensors, names: Iterable[str], size_b: Tensor | None = None
+) -> Tensor:
+    """Distance "l2" or "cosine" (P,) between the named tensors, all taken as one vector.
+
+    ``size_b``: the squared length of b, where it is at hand.
+    """
     if kind == "l2":
         return cast(Tensor, sum((a[n] - b[n]).flatten(1).pow(2).sum(1) for n in names))
     dot = sum((a[n] * b[n]).flatten(1).sum(1) for n in names)
-    sizes = (sum(t[n].flatten(1).pow(2).sum(1) for n in names) for t in (a, b))
-    size_a, size_b = (cast(Tensor, size) for size in sizes)
-    return 1 - dot / (size_a * size_b).clamp(min=1e-30).sqrt()
+    size_b = squares(b, names) if size_b is None else size_b
+    return 1 - dot / (squares(a, names) * size_b).clamp(min=1e-30).sqrt()
 
 
 def total_variation(x: Tensor) -> Tensor:
