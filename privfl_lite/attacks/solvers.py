@@ -57,19 +57,19 @@ class Pairs:
         """Add a pair (p, n) to each of the problems w (p,), and give −Hg (p, n) for their g."""
         curvature, slot = (s * y).sum(1), self.count[w] % self.s.shape[1]
         self.s[w, slot], self.y[w, slot], self.curvature[w, slot] = s, y, curvature.double()
+        self.inverse[w, slot], self.inverse[w, :, slot] = 0.0, 0.0  # the oldest leaves
         self.count[w] += 1
         used = min(int(self.count.max()), self.s.shape[1])
-        which = slice(None) if len(w) == len(self.s) else w  # views in place of copies
-        old, new = self.s[which, :used], self.y[which, :used]
-        dots = (torch.stack([y, g], 1) @ old.mT).double()  # (p, 2, used); rows are faster here
-        self.inverse[w, slot], self.inverse[w, :, slot] = 0.0, 0.0
-        column = -(dots[:, :1] @ self.inverse[which, :used, :used].mT)[:, 0]
-        column[torch.arange(len(w)), slot] = 1.0
-        self.inverse[w, :used, slot] = column / curvature[:, None]
-        inverse = self.inverse[which, :used, :used]
+        at = slice(None) if len(w) == len(self.s) else w  # views in place of copies
+        old, new = self.s[at, :used], self.y[at, :used]
+        dots = (torch.stack([y, g], 1) @ old.mT).double()  # (p, 2, used): products of rows are fast
+        column = -dots[:, :1] @ self.inverse[at, :used, :used].mT / curvature[:, None, None]
+        self.inverse[w, :used, slot] = column[:, 0]
+        self.inverse[w, slot, slot] = 1 / curvature.double()
+        inverse = self.inverse[at, :used, :used]
         alpha = dots[:, 1:] @ inverse.mT  # (p, 1, used)
         q = (curvature / y.square().sum(1))[:, None, None] * (g[:, None] - alpha.to(g) @ new)
-        rest = self.curvature[which, None, :used] * alpha - (q @ new.mT).double()
+        rest = self.curvature[at, None, :used] * alpha - (q @ new.mT).double()
         return -(q + (rest @ inverse).to(g) @ old)[:, 0]
 
     def forget(self, w: Tensor) -> None:
@@ -96,16 +96,18 @@ def lbfgs(
         rows = still.nonzero().flatten()
         if not len(rows):
             break
-        trial = z[rows] + t[rows, None] * d[rows]
+        at = slice(None) if len(rows) == len(z) else rows  # views in place of copies
+        trial = z[at] + t[at, None] * d[at]
         f_new, g_new = value_and_gradient(cost, trial, rows)
         out.evaluations += 1
-        slope = (g[rows] * d[rows]).sum(1)
-        falls = (f_new <= f[rows] + 1e-4 * t[rows] * slope) & g_new.isfinite().all(1)
-        ok = falls & ((g_new * d[rows]).sum(1) >= 0.9 * slope)
+        slope = (g[at] * d[at]).sum(1)
+        falls = (f_new <= f[at] + 1e-4 * t[at] * slope) & g_new.isfinite().all(1)
+        ok = falls & ((g_new * d[at]).sum(1) >= 0.9 * slope)
         if ok.any():  # these step, learn the curvature and choose a new direction
-            w = rows[ok]
-            d[w] = pairs.direction(w, trial[ok] - z[w], g_new[ok] - g[w], g_new[ok])
-            z[w], f[w], g[w] = trial[ok], f_new[ok], g_new[ok]
+            of = slice(None) if ok.all() else ok
+            w, z_w, g_w = rows[of], trial[of], g_new[of]
+            d[w] = pairs.direction(w, z_w - z[w], g_w - g[w], g_w)
+            z[w], f[w], g[w] = z_w, f_new[of], g_w
             low[w], high[w], t[w] = 0.0, torch.inf, 1.0
         if not ok.all():  # these search on along the same direction
             w, falls = rows[~ok], falls[~ok]
