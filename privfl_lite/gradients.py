@@ -204,14 +204,14 @@ def gradient_function(model: nn.Module) -> Callable[..., Tensors]:
 def own_gradient(model: nn.Module) -> Callable[[Tensor, Tensor], Tensors]:
     """g(x, y): ``gradient_function`` at the model's own weights, quicker for one batch (U = 1).
 
-    That is plain autograd then, which gives the same bits, but inside no transform of
-    ``torch.func``. The model's weights are made to ask for gradients: hand it a copy.
+    That is plain autograd then, which gives the same bits; inside a transform of ``torch.func`` it
+    would miss what they follow. The model's weights are made to ask for gradients: hand it a copy.
     """
     own, loss, many = dict(model.named_parameters()), loss_function(model), gradient_function(model)
     theta = weights(model.requires_grad_())
 
     def gradient(x: Tensor, y: Tensor) -> Tensors:
-        if len(x) > 1:
+        if len(x) > 1 or torch._C._functorch.peek_interpreter_stack() is not None:
             return many(theta, x, y)
         again = torch.is_grad_enabled() and (x.requires_grad or y.requires_grad)
         with torch.enable_grad():

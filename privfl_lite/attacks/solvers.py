@@ -8,6 +8,7 @@ there.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 
@@ -85,8 +86,9 @@ def compiled(cost: Cost, z: Tensor, rows: Tensor) -> Callable[[Tensor], tuple[Te
     from torch.fx.experimental.proxy_tensor import make_fx  # a slow import, seldom needed
 
     graph = make_fx(lambda z: value_and_gradient(cost, z, rows))(z)
-    run = torch.no_grad()(torch.compile(graph, dynamic=False))
-    run(z)  # compiles
+    with warnings.catch_warnings(action="ignore"):  # PyTorch's own, about its own modules
+        run = torch.no_grad()(torch.compile(graph, dynamic=False))
+        run(z)  # compiles
     return run
 
 
