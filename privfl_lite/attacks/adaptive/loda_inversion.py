@@ -17,7 +17,7 @@ from torch import Tensor
 
 from ...models.extractor import Extractor, squared_distance
 from ...runtime import PrivflError, progress
-from ..matching.search import total_variation
+from ..matching.terms import total_variation
 from ..solvers import adam, value_and_gradient
 
 
