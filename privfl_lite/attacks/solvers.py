@@ -9,7 +9,9 @@ there.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 
 import torch
@@ -20,7 +22,24 @@ from ..runtime import PrivflError
 Cost = Callable[[Tensor, Tensor], Tensor]
 SOLVER = "lbfgs-2"  # which L-BFGS made a result; "lbfgs-1" kept 30 pairs and summed in two loops
 SOLVERS = {"lbfgs": SOLVER, "adam": "adam-1"}
+_watching: ContextVar[tuple[set[str], ...]] = ContextVar("watching", default=())
 LONG = 6000  # evaluations from which on compiling pays for itself
+
+
+@contextmanager
+def solvers() -> Iterator[set[str]]:
+    """The solvers that work inside, such as "lbfgs-2": how a study learns what made its cells."""
+    seen: set[str] = set()
+    token = _watching.set((*_watching.get(), seen))
+    try:
+        yield seen
+    finally:
+        _watching.reset(token)
+
+
+def _work(name: str) -> None:
+    for seen in _watching.get():
+        seen.add(SOLVERS[name])
 
 
 @dataclass
@@ -115,6 +134,7 @@ def lbfgs(
     be at its own stage of its own search. A cost that is not finite counts as "does not fall". A
     problem closes when no step along its gradient lowers its cost any more.
     """
+    _work("lbfgs")
     rows = torch.arange(len(z), device=z.device)
     z, pairs = z.detach().clone(), Pairs(z, memory)
     f, g = value_and_gradient(cost, z, rows)
@@ -176,6 +196,7 @@ def adam(
     problem by cost. ``compile`` as in ``Matching``. Its steps are those of ``torch.optim.Adam``, to
     the bit, in a fraction of the time.
     """
+    _work("adam")
     z = z.detach().clone()
     evaluate = _evaluator(cost, z, torch.arange(len(z), device=z.device), steps, compile)
     mean, square = torch.zeros_like(z), torch.zeros_like(z)

@@ -18,6 +18,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from .. import __version__
+from ..attacks.solvers import solvers
 from ..data import sources
 from ..federated import FedAvg
 from ..names import PROFILES
@@ -56,8 +57,9 @@ class Study:
 
         for cell in progress([c for c in cells if not found(c)], self.name, show=show):
             began = time.perf_counter()
-            with sources() as seen:
+            with sources() as seen, solvers() as made_by:
                 row = {**cell, **self.compute(settings, cell)}
+            row["solvers"] = sorted(made_by)  # a cell without it is of the first edition
             if not cell.items() <= row.items():  # it would never be found again
                 raise PrivflError(f"{self.name}: a result has the name of one of {list(cell)}")
             _same_sources(done["sources"], seen, part)
