@@ -4,8 +4,8 @@ Machines round differently, and a search that runs for hundreds of steps turns t
 or third digit; so numbers are compared up to a tolerance by their kind (``TOLERANCES``), a PSNR
 beyond 40 dB only as that, and clocks not at all. Like is compared with like: a cell of the first
 edition (without the field ``solvers``) is searched again with its L-BFGS, of 30 pairs. Where a cell
-is made cheaper by taking fewer
-images or seeds, lists are compared as far as they go, and what sums them up is left out.
+is made cheaper by taking fewer images or seeds, lists are compared as far as they go, and what sums
+them up is left out.
 """
 
 from __future__ import annotations
