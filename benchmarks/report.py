@@ -65,17 +65,9 @@ def cells(name: str, record: Record) -> list[str]:
 
 def table(run: Record) -> str:
     """All rows of a run, in Markdown."""
-    head = [
-        "work",
-        "ratio",
-        "aim",
-        "measured",
-        "quartiles",
-        "turns",
-        "peak MB, ours / other",
-        "load",
-    ]
-    lines = [[*head, "aim is"], ["---"] * (len(head) + 1)]
+    head = ["work", "ratio", "aim", "measured", "quartiles", "turns", "peak MB, ours / other"]
+    head += ["load", "the aim is"]
+    lines = [head, ["---"] * len(head)]
     lines += [cells(name, run["rows"][name]) for name in ROWS if name in run["rows"]]
     return "\n".join(f"| {' | '.join(cell)} |" for cell in lines)
 
@@ -110,8 +102,8 @@ def arrivals(run: Record) -> str:
     for name in ("digit", "digits-32"):
         record = run["rows"].get(name, {})
         for side, counts in record.get("evaluations", {}).items():
-            there = record.get("reached", {}).get(side)
-            got, of = (sum(there), len(there)) if there else record["arrived"][side]
+            there = record["reached"][side]
+            got, of = record.get("arrived", {}).get(side) or (sum(there), len(there))
             who = "ours" if side == "ours" else ROWS[name].against
             lines.append(
                 f"* {ROWS[name].work}, {who}: {got} of {of} arrive, "
