@@ -56,7 +56,7 @@ def fedavg_row(effort: Effort, net: str, which: int, shape: tuple[int, ...] = SH
 def entangled(effort: Effort) -> Pair:
     """A round with Model Entanglement against one without, ten clients; as the chapter's study."""
     data = pf.load("mnist")
-    clients = data.clients(10, per_client=min(380, 38 * effort.clients[0] // 10))
+    clients = data.clients(10, per_client=38 * effort.clients[0] // 10)
     model = pf.models.build("lenet5", data)
 
     def play(**more: Any) -> None:

@@ -112,6 +112,16 @@ def arrivals(run: Record) -> str:
     return "\n".join(lines)
 
 
+def where(run: Record) -> str:
+    """Which operators take our time, for every row that was profiled."""
+    lines = ["| work, ours | unit | calls of operators | most of their time |", "|---|---|---|---|"]
+    for name, row in ROWS.items():
+        if seen := run["rows"].get(name, {}).get("where"):
+            shares = ", ".join(f"`{op}` {share:.0%}" for op, share in seen["shares"].items())
+            lines.append(f"| {row.work} | {row.unit} | {seen['calls']:,.0f} | {shares} |")
+    return "\n".join(lines)
+
+
 def measured_text(run: Record) -> str:
     """All that README.md says of the run."""
     machine, versions = run["machine"], run["versions"]
@@ -124,9 +134,8 @@ def measured_text(run: Record) -> str:
         f"Python {versions['python']}, torch {versions['torch']}, {', '.join(peers)}. "
         f"Load before: {before}; after: {after}."
     )
-    return "\n\n".join(
-        [about, table(run), balance(run), "Searches until 30 dB:\n\n" + arrivals(run)]
-    )
+    parts = [about, table(run), balance(run), "Searches until 30 dB:", arrivals(run)]
+    return "\n\n".join([*parts, "Where our time goes, inside operators of PyTorch:", where(run)])
 
 
 def readme(text: str, run: Record) -> str:

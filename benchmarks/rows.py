@@ -8,7 +8,7 @@ with seconds if the row takes its time by itself.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -16,6 +16,7 @@ from .attacks import COLOR, DIGIT, digit_alone, digits_at_once, gs_row
 from .effort import Effort
 from .federated import entangled, fedavg_row, first_share, flower
 from .measure import Pair, Record, alternate, apart, compared, seconds
+from .where import where_time_goes
 
 
 @dataclass(frozen=True)
@@ -99,15 +100,18 @@ ROWS: dict[str, Row] = {
 
 
 def measured(name: str, effort: Effort) -> Record:
-    """One row, measured: value, quartiles, the seconds behind them, memory of both sides."""
+    """One row: value, quartiles, the seconds behind them, memory of both sides, where ours goes."""
     row = ROWS[name]
     work = row.measure(effort)
     if not isinstance(work, Pair):
         return compared(work, row.kind)
     record = alternate(work, effort.few if row.slow else effort.repeats, warm=not row.slow)
     sides = ["ours"] + ["peer"] * (work.peer is not None)
-    memory = {side: apart(one_side, name, effort, side)[1] for side in sides}
-    return compared(record, row.kind) | {"memory_mb": memory}
+    record["memory_mb"] = {side: apart(one_side, name, effort, side)[1] for side in sides}
+    if not row.slow:  # the list of all calls would be long, so only a tenth of the steps
+        short = row.measure(replace(effort, step_scale=effort.step_scale / 10))
+        record["where"] = where_time_goes(short.ours, short.units)
+    return compared(record, row.kind)
 
 
 def one_side(name: str, effort: Effort, side: str) -> float:
