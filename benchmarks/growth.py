@@ -131,6 +131,7 @@ def plot(growth: dict[str, Record], path: Path = PLOT) -> None:
             column[0].set_ylabel(f"ms of CPU a {curve.of}")
             column[1].set_ylabel("peak MB of the process")
             column[1].set_xlabel(curve.axis)
-            column[0].legend()
+            if growth.get(name):
+                column[0].legend()
         figure.savefig(path, metadata={"Date": None})
         plt.close(figure)

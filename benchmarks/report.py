@@ -134,6 +134,8 @@ def measured_text(run: Record) -> str:
         f"Python {versions['python']}, torch {versions['torch']}, {', '.join(peers)}. "
         f"Load before: {before}; after: {after}."
     )
+    if len(run["rows"]) < len(ROWS):
+        about += f" **Unfinished: {len(run['rows'])} of {len(ROWS)} rows.**"
     parts = [about, table(run), balance(run), "Searches until 30 dB:", arrivals(run)]
     return "\n\n".join([*parts, "Where our time goes, inside operators of PyTorch:", where(run)])
 
