@@ -113,11 +113,11 @@ def test_readme_and_summary_are_those_of_the_stored_run():
     assert held["effort"] == "full", "results.json is of a whole run"
     assert report.readme(text, held) == text, "run: python -m benchmarks.report"
     assert json.loads(report.SUMMARY.read_text(encoding="utf-8")) == report.summary(held)
-    assert held["commit"][:10] in text and report.PLOT.name in text
+    assert held["commit"][:10] in text and growth.PLOT.name in text
 
 
 def test_nothing_stored_names_a_machine_or_a_folder():
-    for path in (report.RESULTS, report.SUMMARY, report.README, report.PLOT):
+    for path in (report.RESULTS, report.SUMMARY, report.README, growth.PLOT):
         text = path.read_text(encoding="utf-8")
         assert not [word for word in ("/home/", "/root/", "/work/", "/tmp/") if word in text], path
 
