@@ -43,6 +43,7 @@ from .gradients import Tensors, length
 from .models import Net, wrap
 from .runtime import PrivflError, choose, device, generator, progress, seeded
 from .stored import identity
+from .training import groups
 from .wire import Plan, Upload
 
 # purposes of random streams: who takes part; what a client draws; what the server draws
@@ -138,8 +139,7 @@ class FedAvg:
         total: Tensors = {}
         weight, largest, norms, uploads = 0.0, 0.0, [], []
         at_once = clients_at_once(self.model, plan.batch_size) if self.fast else 1
-        for i in range(0, len(chosen), at_once):
-            who = chosen[i : i + at_once]
+        for who in groups(chosen, at_once):
             with seeded(self.seed, SHUFFLE, r, who[0]):  # for a network that draws noise itself
                 sent, buffers = self._collect(who, plan, r)
             w = torch.tensor([self._weight(c) for c in who], device=device())
