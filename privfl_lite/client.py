@@ -8,75 +8,33 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import Tensor
 
+from .batches import Data, as_batch, image_shape
+from .batches import as_images as as_images
+from .batches import check_batch as check_batch
 from .defenses.base import Context, Defense, Memory
-from .gradients import Tensors, gradient_function, stateless, weights
+from .gradients import Tensors, gradient_function, length, stateless, weights
 from .models import Net, wrap
 from .runtime import PrivflError, choose, device, generator, seeded
 from .training import (
-    Data,
-    batching_pays,
-    clients_at_once,
+    Local,
+    Trained,
     private_tensors,
     train_many,
-    train_one,
+)
+from .training import (
+    batching_pays as batching_pays,
+)
+from .training import (
+    clients_at_once as clients_at_once,
+)
+from .training import (
+    train_one as train_one,
 )
 from .wire import Facts, Plan, Upload
-
-
-
-def as_batch(model: Net, x: Any, y: Any, whose: str = "the batch") -> Data:
-    """Images and labels as the model takes them, or one sentence (``check_batch``).
-
-    Images of 8 bits become numbers in [0, 1]; floating-point ones get the model's type. Labels are
-    whole numbers, or distributions (n, classes) in the model's type.
-    """
-    like, x = next(model.parameters()), as_images(x, whose)
-    y = torch.as_tensor(y, device=getattr(y, "device", None))
-    x, y = x.to(like.dtype), y.to(like.dtype) if y.is_floating_point() else y.long()
-    check_batch(model, x, y, whose)
-    return x, y
-
-
-def image_shape(x: Any) -> tuple[Any, ...]:
-    """((C, H, W),) of a batch of images, to tell a bare module's shape; () where it is none."""
-    shape = tuple(getattr(x, "shape", ()))
-    return (shape[1:],) if len(shape) == 4 else ()
-
-
-def as_images(x: Any, whose: str = "the batch") -> Tensor:
-    """8-bit images 0…255 as floats in [0, 1]; floats as they are; anything else is refused."""
-    x = torch.as_tensor(x, device=getattr(x, "device", None))
-    if x.dtype == torch.uint8:
-        return x / 255
-    if not x.is_floating_point():
-        raise PrivflError(
-            f"{whose} holds images of {x.dtype}; give floating-point pixels in [0, 1], "
-            "or 8-bit ones (torch.uint8) in 0…255"
-        )
-    return x
-
-
-def check_batch(model: Net, x: Tensor, y: Tensor, whose: str = "the batch") -> None:
-    """One clear sentence if images x or labels y do not fit the model."""
-    if x.dim() != 4 or tuple(x.shape[1:]) != tuple(model.shape):
-        want = ", ".join(map(str, model.shape))
-        raise PrivflError(f"the model takes images of shape (B, {want}); got {tuple(x.shape)}")
-    if len(x) == 0 or len(x) != len(y):
-        raise PrivflError(
-            f"{whose} needs at least one image and as many labels; "
-            f"got {len(x)} images and {len(y)} labels"
-        )
-    if not x.isfinite().all():
-        raise PrivflError(f"{whose} holds NaN or infinite pixels; images lie in [0, 1]")
-    if y.dim() == 1 and not (y.min() >= 0 and y.max() < model.num_classes):
-        raise PrivflError(
-            f"labels must lie in 0…{model.num_classes - 1}; got {y.min().item()}…{y.max().item()}"
-        )
 
 
 def share(
@@ -203,3 +161,60 @@ def server_copy(net: Net, defense: Defense) -> Net:
             if not defense.leaves(name):
                 p.zero_()
     return net
+
+
+class Diverged(PrivflError):
+    """A client sent what is no number: training has diverged."""
+
+
+def send(
+    local: Local,
+    model: Net,
+    who: Sequence[int],
+    trained: Trained | None,
+    plan: Plan,
+    r: int,
+    memory: Memory,
+) -> tuple[Tensors, Tensors]:
+    """What these clients of a run send in round r, (K, *shape), and the changes of their buffers.
+
+    Updates where they have trained, else a gradient each. What stays at home goes into memory.
+    """
+    defense, buffers = local.defense, {}
+    own = private_tensors(defense, model, who, memory)
+    if trained is None:
+        data, rngs = local.data(who, r, memory)
+        sent = gradients_of(model, data, defense, rngs, plan.mode, r, who, memory)
+        kept = {n: t - plan.eta * sent[n] if n in sent else t for n, t in own.items()}
+    else:
+        data, delta, after, rngs = trained
+        buffers = {n: after[n] - b for n, b in model.named_buffers() if n not in own}
+        kept = {n: t + delta[n] if n in delta else after[n] for n, t in own.items()}
+        ctx = update_context(model, data, rngs, defense, who, r, memory)
+        sent = through_update_door(delta, ctx, defense)
+    check_finite(sent, who, plan, r)
+    for k, c in enumerate(who):
+        memory.private[c] = {n: t[k].detach().clone() for n, t in kept.items()}
+    return {n: t for n, t in sent.items() if defense.leaves(n)}, buffers
+
+
+def upload_of(local: Local, model: Net, client: int, row: Tensors, plan: Plan, kind: str) -> Upload:
+    """What the server keeps of one client's ``row``, name -> (1, *shape)."""
+    return Upload(
+        {n: t.detach().clone() for n, t in row.items()},
+        kind,
+        server_copy(model, local.defense),
+        batch=len(local.clients[client][0]),
+        mode=plan.mode,
+        plan=plan if kind == "update" else None,
+    )
+
+
+def check_finite(sent: Tensors, who: Sequence[int], plan: Plan, r: int) -> None:
+    """One sentence that names the first client whose upload is not finite."""
+    for client, ok in zip(who, length(sent).isfinite().tolist(), strict=True):
+        if not ok:
+            raise Diverged(
+                f"client {client} sent NaN or infinite values in round {r}; "
+                f"a lower rate than eta={plan.eta:g} may help"
+            )

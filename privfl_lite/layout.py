@@ -18,15 +18,16 @@ from torch import Tensor, nn
 
 from .gradients import Tensors
 from .models import Net, Wrapped
+from .runtime import device
 
 Settings = tuple[list[int], list[int], list[int], list[int], bool]  # of a pooling, as aten has them
 aten = torch.ops.aten
 
 
 def channels_last_pays(net: Net) -> bool:
-    """Whether this network has convolutions, is one of ours, and computes on a CPU."""
+    """Whether this network has convolutions and is one of ours; a GPU keeps the usual order."""
     convolves = any(isinstance(m, nn.Conv2d) for m in net.modules())
-    return convolves and not isinstance(net, Wrapped) and next(net.parameters()).is_cpu
+    return convolves and not isinstance(net, Wrapped) and device().type != "cuda"
 
 
 def side_by_side(x: Tensor) -> Tensor:

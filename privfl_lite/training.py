@@ -8,23 +8,26 @@ a test holds the two together.
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.autograd import grad as grad_of
 from torch.func import functional_call, grad, vmap
 
+from .batches import Data
 from .defenses.base import Context, Defense, Memory
 from .gradients import Tensors, loss_function
 from .layout import channels_last_pays, fold_pooling, kernels_last, side_by_side
 from .models import Net
-from .runtime import device
+from .runtime import device, generator, seeded
 from .wire import Plan
 
-# bytes for the clients that train at once: a CPU's cache, or a small part of a GPU's memory
-CACHE = {"cpu": 12 * 2**20, "cuda": 2**28}
-Data = tuple[Tensor, Tensor]  # one client's images (n, C, H, W) and labels (n,) or (n, classes)
+CACHE = 12 * 2**20  # bytes for the clients that train at once: what a core finds in its cache
+GPU = 2**28  # the same on a GPU: a small part of its memory
+SHUFFLE = 1  # the purpose of a client's random stream; the server's are in ``federated``
 
 
 def private_tensors(defense: Defense, model: Net, who: Sequence[int], memory: Memory) -> Tensors:
@@ -58,7 +61,7 @@ def train_one(
     (x, y), loss, named = data, loss_function(net), dict(net.named_parameters())
     before = {n: p.detach().clone() for n, p in named.items()}
     order = torch.channels_last if channels_last_pays(net) else torch.contiguous_format
-    net.to(memory_format=order)
+    net = net.to(memory_format=order)  # type: ignore[call-overload]
     optimizer = torch.optim.SGD(net.parameters(), lr=plan.eta, momentum=plan.momentum)
     for take in plan.batches(len(x), rng):
         xb, yb = x[take], y[take]
@@ -164,10 +167,63 @@ def clients_at_once(model: Net, batch_size: int) -> int:
         hook.remove()
     weights = [p.numel() for p in model.parameters()]
     each = 4 * (2 * sum(weights) + batch_size * sum(outputs))
-    return max(1, CACHE[device().type] // each)
+    return max(1, (GPU if device().type == "cuda" else CACHE) // each)
 
 
 def groups(who: Sequence[int], at_once: int) -> list[list[int]]:
     """These clients in groups of at most ``at_once``, as equal as can be."""
     size = -(-len(who) // max(1, -(-len(who) // at_once)))
     return [list(who[i : i + size]) for i in range(0, len(who), size)] if who else []
+
+
+class Trained(NamedTuple):
+    """Clients after local training, before the update door; tensors are (K, *shape)."""
+
+    data: list[Data]  # what they trained on: their own, as the data door left it
+    delta: Tensors
+    buffers: Tensors
+    rngs: list[torch.Generator]
+
+
+@dataclass(frozen=True)
+class Local:
+    """What is the same in all rounds of a run, for every client: data, defense, way and seed."""
+
+    clients: Sequence[Data]
+    defense: Defense
+    fast: bool
+    seed: int
+
+    def __enter__(self) -> Local:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing to end: training happens in this process."""
+
+    def data(self, who: Sequence[int], r: int, memory: Memory) -> tuple[list[Data], list]:
+        """What these clients train on in round r, and their random streams."""
+        rngs = [generator(self.seed, SHUFFLE, r, c) for c in who]
+        held = ([t.to(device()) for t in self.clients[c]] for c in who)
+        data = [
+            self.defense.data(x, y, rng, memory[c])
+            for (x, y), c, rng in zip(held, who, rngs, strict=True)
+        ]
+        return data, rngs
+
+    def train(self, model: Net, who: Sequence[int], plan: Plan, r: int, memory: Memory) -> Trained:
+        """These clients' updates of the model in round r; many at once, or the first one only."""
+        with seeded(self.seed, SHUFFLE, r, who[0]):  # for a network that draws noise itself
+            data, rngs = self.data(who, r, memory)
+            if self.fast:
+                many = data, plan, self.defense, rngs, r, who, memory
+                delta, buffers = train_many(model, *many)
+            else:
+                one = data[0], plan, self.defense, rngs[0], r, who[0], memory
+                delta, buffers = train_one(model, *one)
+        return Trained(data, delta, buffers, rngs)
+
+    def train_all(
+        self, model: Net, parts: Sequence[list[int]], plan: Plan, r: int, memory: Memory
+    ) -> Iterator[Trained]:
+        """Group after group; a group begins when it is asked for."""
+        return (self.train(model, who, plan, r, memory) for who in parts)

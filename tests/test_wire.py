@@ -148,7 +148,8 @@ def test_no_attack_imports_a_defense_or_the_data():
 
 ORDER = (
     *("errors", "names", "runtime", "written", "assets", "downloads", "data", "stored", "models"),
-    *("extractor", "gradients", "keylock", "wire", "privacy", "defenses", "client", "federated"),
+    *("extractor", "gradients", "keylock", "wire", "privacy", "defenses", "batches", "layout"),
+    *("training", "client", "workers", "reports", "checkpoint", "federated"),
     *("attacks", "contract", "metrics", "studies", "teach", "commands", "cli"),
 )
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
@@ -52,6 +52,25 @@ class Memory:
         mine = self.parts.setdefault(i, Memory())
         mine.private = self.private
         return mine
+
+    def only(self, who: Sequence[int]) -> Memory:
+        """What these clients remember, and the run's own numbers; to be read elsewhere."""
+        mine = Memory()
+        mine.private = {c: self.private[c] for c in who if c in self.private}
+        mine.clients = {c: self.clients[c] for c in who if c in self.clients}
+        mine.run, mine.parts = self.run, {i: part.only(who) for i, part in self.parts.items()}
+        return mine
+
+    def take(self, other: Memory) -> None:
+        """Put in what clients remember elsewhere (``only``)."""
+        self.private |= other.private
+        self.clients |= other.clients
+        for i, part in other.parts.items():
+            self.part(i).take(part)
+
+    def runs(self) -> list[dict]:
+        """Numbers about the whole run: our own, and those of parts that have some."""
+        return [self.run, *(part.run for part in self.parts.values() if part.run)]
 
     def state_dict(self) -> dict:
         """For a checkpoint; never on the wire."""
