@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -16,7 +17,7 @@ from .batches import Data, as_batch, image_shape
 from .batches import as_images as as_images
 from .batches import check_batch as check_batch
 from .defenses.base import Context, Defense, Memory
-from .gradients import Tensors, gradient_function, length, stateless, weights
+from .gradients import Tensors, gradient_function, length, own_gradient, stateless, weights
 from .models import Net, wrap
 from .runtime import PrivflError, choose, device, generator, seeded
 from .training import (
@@ -106,7 +107,8 @@ def gradients_of(
     memory: Memory | None = None,
 ) -> Tensors:
     """One gradient per client over all its data, through the gradient and the update door."""
-    f, theta = gradient_function(stateless(net, mode)), weights(net)
+    copied = stateless(net, mode)
+    at_shared, at_own = own_gradient(copied), gradient_function(copied)
     rows: dict[int, Tensors] = {}
     who = list(range(len(data)) if who is None else who)
     memory = Memory() if memory is None else memory
@@ -116,7 +118,9 @@ def gradients_of(
         numbers = [who[k] for k in now]
         mine = [data[k] for k in now], [rngs[k] for k in now]
         ctx = update_context(net, *mine, defense, numbers, round, memory)
-        g = f(theta, ctx.x, ctx.y, private_tensors(defense, net, numbers, memory))
+        own = private_tensors(defense, net, numbers, memory)
+        batch = cast(tuple[Tensor, Tensor], (ctx.x, ctx.y))  # stacked: they are of one size
+        g = at_own(weights(net), *batch, own) if own else at_shared(*batch)
         g = through_update_door(defense.gradient(g, ctx), ctx, defense)
         for i, k in enumerate(now):
             rows[k] = {n: t[i] for n, t in g.items()}

@@ -201,6 +201,27 @@ def gradient_function(model: nn.Module) -> Callable[..., Tensors]:
     return gradient
 
 
+def own_gradient(model: nn.Module) -> Callable[[Tensor, Tensor], Tensors]:
+    """g(x, y): ``gradient_function`` at the model's own weights, quicker for one batch (U = 1).
+
+    That is plain autograd then, which gives the same bits; inside a transform of ``torch.func`` it
+    would miss what they follow. The model's weights are made to ask for gradients: hand it a copy.
+    """
+    own, loss, many = dict(model.named_parameters()), loss_function(model), gradient_function(model)
+    theta = weights(model.requires_grad_())
+
+    def gradient(x: Tensor, y: Tensor) -> Tensors:
+        if len(x) > 1 or torch._C._functorch.peek_interpreter_stack() is not None:
+            return many(theta, x, y)
+        again = torch.is_grad_enabled() and (x.requires_grad or y.requires_grad)
+        with torch.enable_grad():
+            f = loss(model(x[0]), y[0])
+        g = torch.autograd.grad(f, list(own.values()), create_graph=again, materialize_grads=True)
+        return {n: t[None] for n, t in zip(own, g, strict=True)}
+
+    return gradient
+
+
 def passes(model: nn.Module) -> Callable[[Tensors, Tensor, Tensor], tuple[Tensors, Tensor]]:
     """f(theta, x, y): gradients of the mean losses of U batches, (U, *shape), and their logits.
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 import copy
 import dataclasses
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -121,6 +123,18 @@ def test_weights_that_never_leave_are_blank_at_the_server(net, batch):
     upload = share(net, *batch, KeepHead())
     assert not any(n.startswith("head") for n in upload.tensors)
     assert upload.model.head.weight.abs().sum() == 0 and net.head.weight.abs().sum() > 0
+
+
+def test_the_first_gradient_of_a_process_waits_for_no_compiler():
+    """``torch.func.grad`` imports all of ``torch._dynamo`` and sympy when it is first called."""
+    code = """if True:
+        import sys, torch, privfl_lite as pf
+        net = pf.models.build("lenet", (1, 12, 12), 10)
+        pf.share(net, torch.rand(2, 1, 12, 12), torch.tensor([3, 1]))
+        print(sorted({"sympy", "torch._dynamo"} & set(sys.modules)))
+    """
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout.strip() == "[]", done.stderr
 
 
 def imports(path: Path) -> set[str]:
