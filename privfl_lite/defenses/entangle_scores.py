@@ -71,7 +71,7 @@ def unit_scores(part: nn.Module, ctx: Context) -> Tensor:
 
 def _quotients(net: nn.Module, theta: Tensors, image: Tensor) -> Tensor:
     """|r_i| / ‖∂r_i/∂x‖ of one image (C, H, W), (R,)."""
-    r, pull = vjp(lambda x: functional_call(net, theta, (x[None],))[0], image)
+    r, pull, *_ = vjp(lambda x: functional_call(net, theta, (x[None],))[0], image)
     r = r.detach()
     scores = torch.zeros_like(r)
     for some in r.nonzero().flatten().split(CHUNK):
@@ -99,7 +99,8 @@ def unfolded(net: nn.Module) -> nn.Module:
     """A copy whose convolutions of images (three channels or fewer) are ``UnfoldedConv``."""
     net = copy.deepcopy(net)
     for m in net.modules():
-        plain = type(m) is nn.Conv2d and m.groups == 1 and m.padding_mode == "zeros"
-        if plain and m.in_channels <= 3 and not isinstance(m.padding, str):
+        if type(m) is not nn.Conv2d or m.in_channels > 3 or m.groups > 1:
+            continue
+        if m.padding_mode == "zeros" and not isinstance(m.padding, str):
             m.__class__ = UnfoldedConv
     return net
