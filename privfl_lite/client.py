@@ -21,6 +21,7 @@ from .gradients import Tensors, gradient_function, length, own_gradient, statele
 from .models import Net, wrap
 from .runtime import PrivflError, choose, device, generator, seeded
 from .training import (
+    SHUFFLE,
     Local,
     Trained,
     private_tensors,
@@ -187,8 +188,9 @@ def send(
     defense, buffers = local.defense, {}
     own = private_tensors(defense, model, who, memory)
     if trained is None:
-        data, rngs = local.data(who, r, memory)
-        sent = gradients_of(model, data, defense, rngs, plan.mode, r, who, memory)
+        with seeded(local.seed, SHUFFLE, r, who[0]):  # for a network that draws noise itself
+            data, rngs = local.data(who, r, memory)
+            sent = gradients_of(model, data, defense, rngs, plan.mode, r, who, memory)
         kept = {n: t - plan.eta * sent[n] if n in sent else t for n, t in own.items()}
     else:
         data, delta, after, rngs = trained

@@ -25,10 +25,10 @@ from .defenses.base import Defense, Memory
 from .gradients import Tensors, length
 from .models import Net, wrap
 from .reports import Report, evaluate
-from .runtime import PrivflError, choose, device, generator, progress, seeded
+from .runtime import PrivflError, choose, device, generator, progress
 from .stored import identity
+from .training import SHUFFLE as SHUFFLE
 from .training import (
-    SHUFFLE,
     Data,
     Local,
     Trained,
@@ -158,8 +158,7 @@ class FedAvg:
         total: Tensors = {}
         norms, uploads = [], []
         for who, trained in zip(parts, each, strict=True):
-            with seeded(self.seed, SHUFFLE, r, who[0]):
-                sent, buffers = send(self._local, self.model, who, trained, *now)
+            sent, buffers = send(self._local, self.model, who, trained, *now)
             w = torch.tensor([weight[c] for c in who], device=device())
             for n, t in {**sent, **buffers}.items():
                 t = t if t.is_floating_point() else t.to(w)  # batch norm's counter
