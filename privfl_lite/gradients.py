@@ -115,9 +115,6 @@ def norm(tensors: Tensors) -> Tensor:
     return torch.stack([t.flatten(1).pow(2).sum(1) for t in tensors.values()]).sum(0).sqrt()
 
 
-length = norm  # the name in ``federated`` until it is edited there
-
-
 def flat(tensors: Tensors) -> Tensor:
     """Each client's tensors (K, *shape) as one vector, (K, d), in the order of the model."""
     return torch.cat([t.flatten(1) for t in tensors.values()], 1)

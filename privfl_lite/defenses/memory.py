@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 
 from torch import Tensor
 
@@ -42,6 +43,29 @@ class Memory:
         mine = self.parts.setdefault(i, Memory())
         mine.private = self.private
         return mine
+
+    def only(self, who: Sequence[int]) -> Memory:
+        """What these clients remember, and the run's own numbers; to be read elsewhere."""
+        mine = Memory()
+        mine.private = {c: self.private[c] for c in who if c in self.private}
+        for c in who:
+            if c in self.clients:
+                mine[c].update(self.clients[c])
+        mine.run, mine.parts = self.run, {i: part.only(who) for i, part in self.parts.items()}
+        return mine
+
+    def take(self, other: Memory) -> None:
+        """Put in what clients remember elsewhere (``only``)."""
+        self.private |= other.private
+        for client, notes in other.clients.items():
+            self.clients[client] = Notes(self, client)
+            self[client].update(notes)
+        for i, part in other.parts.items():
+            self.part(i).take(part)
+
+    def runs(self) -> list[dict]:
+        """Numbers about the whole run: our own, and those of parts that have some."""
+        return [self.run, *(part.run for part in self.parts.values() if part.run)]
 
     def state_dict(self) -> dict:
         """For a checkpoint; never on the wire."""

@@ -20,7 +20,6 @@ from pathlib import Path
 from .. import __version__
 from ..attacks.solvers import solvers
 from ..data import sources
-from ..federated import FedAvg
 from ..names import PROFILES
 from ..runtime import PrivflError, choose, progress
 from ..stored import find, own
@@ -103,17 +102,6 @@ def _same_sources(before: dict[str, str], now: dict[str, str], part: Path) -> No
                 f"{part.name} was begun with {name} from {before[name]}, and now it comes from "
                 f"{now[name]}; delete that file to start again"
             )
-
-
-def finished(run: FedAvg) -> FedAvg:
-    """The run after its last round; or, if it diverges, after the last one with finite uploads."""
-    try:
-        for _ in run:
-            pass
-    except PrivflError:  # "client … sent NaN or infinite values"
-        if not run.history:
-            raise
-    return run
 
 
 def _read(path: Path) -> dict:
