@@ -190,7 +190,9 @@ def parser() -> argparse.ArgumentParser:
         ("--momentum", float, 0.0, "of local SGD"),
         ("--share", str, "update", "update or gradient"),
         ("--sampling", str, "fixed", "fixed or poisson"),
+        ("--weighting", str, "examples", "in the mean: examples, uniform or fixed"),
     )
+    p.add_argument("--secure", action="store_true", help="noise from the operating system")
     p.add_argument("--checkpoint", metavar="FILE", help="go on from here after an interruption")
     command(
         commands.epsilon,

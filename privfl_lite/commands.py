@@ -13,7 +13,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import asdict, fields
 from importlib.metadata import PackageNotFoundError, version
 from statistics import median
 from typing import TYPE_CHECKING, Any
@@ -214,17 +214,21 @@ def train(args: argparse.Namespace) -> dict:
         test=(images.x_test, images.y_test),
         per_round=args.per_round,
         sampling=args.sampling,
+        weighting=args.weighting,
         share=args.share,
         defense=pf.defenses.build(args.defense),
         checkpoint=args.checkpoint,
         seed=args.seed,
         show=not args.quiet,
+        secure=args.secure,
     )
     began, interrupted = time.perf_counter(), False
     try:
         for report in run:
-            spent = "" if report.epsilon is None else f"  ε {report.epsilon:.3f}"
+            value = report.epsilon.value
+            spent = "" if value is None else f"  ε {value:.3f}"
             print(f"round {report.round:3}  accuracy {report.accuracy:.4f}{spent}")
+        print(report.epsilon)
     except KeyboardInterrupt:
         interrupted = True
         print(f"stopped after {len(run.history)} rounds", file=sys.stderr)
@@ -232,7 +236,7 @@ def train(args: argparse.Namespace) -> dict:
         **_settings(args, images),
         "accuracy": [r.accuracy for r in run.history],
         "loss": [r.loss for r in run.history],
-        "epsilon": run.history[-1].epsilon if run.history else None,
+        "epsilon": asdict(run.history[-1].epsilon) if run.history else None,
         "interrupted": interrupted,
         "seconds": round(time.perf_counter() - began, 2),
     }
@@ -242,8 +246,9 @@ def epsilon(args: argparse.Namespace) -> dict:
     """Privacy spent by noise of multiplier σ over the rounds."""
     asked = (args.sigma, args.rate, args.rounds, args.delta)
     eps = pf.privacy.epsilon(*asked, accountant=args.accountant, sampling=args.sampling)
-    print(f"ε = {eps:.3f} at δ = {args.delta:g}")
-    return {"settings": _plain(args), "epsilon": eps}
+    near = "add/remove" if args.sampling == "poisson" else "replace"
+    print(f"ε = {eps:.3f} (δ = {args.delta:g}, {near}, {args.accountant}, {args.sampling})")
+    return {"settings": _plain(args), "epsilon": eps, "delta": args.delta, "neighbors": near}
 
 
 def study(args: argparse.Namespace) -> dict | None:

@@ -15,6 +15,7 @@ import hashlib
 import os
 import pickle
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -41,6 +42,7 @@ from .client import (
 from .defenses.base import Defense, Memory
 from .gradients import Tensors, length
 from .models import Net, wrap
+from .privacy import Epsilon, Training, account
 from .runtime import PrivflError, choose, device, generator, progress, seeded
 from .stored import identity
 from .wire import Plan, Upload
@@ -58,7 +60,7 @@ class Report:
     accuracy: float | None  # share of right answers on the test data
     loss: float | None  # mean cross-entropy there
     norms: list[float]  # Euclidean length of each client's upload
-    epsilon: float | None  # privacy spent so far, where the defense accounts for it
+    epsilon: Epsilon  # what holds for all rounds so far, or why nothing does
     seconds: float
     uploads: list[Upload] = field(default_factory=list, repr=False)
 
@@ -71,8 +73,11 @@ class FedAvg:
     (``sampling="fixed"``), or each one independently so that this many are expected ("poisson").
     ``share="update"``: a client trains by ``plan`` and sends Δ; the server adds the mean of the Δ.
     ``share="gradient"``: it sends the gradient over all its data; the server takes one step with
-    rate ``plan.eta``. Means are weighted by numbers of examples, or "uniform". ``schedule(round)``
-    multiplies the rate. ``fast=True`` trains many clients at once, ``False`` one after the other;
+    rate ``plan.eta``. Means are weighted by numbers of examples, or "uniform"; "fixed": the sum
+    over the number of clients that are *expected*, whoever comes, so that the divisor tells nothing
+    and a round without clients still passes the server's door. ``schedule(round)`` multiplies the
+    rate. ``secure=True`` takes the noise of defenses from the operating system instead of ``seed``.
+    ``fast=True`` trains many clients at once, ``False`` one after the other;
     None takes what is quicker (``batching_pays``).
 
     ``checkpoint`` names a file written after every round: a later run with the same settings goes
@@ -95,11 +100,12 @@ class FedAvg:
     checkpoint: str | Path | None = None
     seed: int = 0
     show: bool = True
+    secure: bool = False
 
     def __post_init__(self) -> None:
         choose("sampling", self.sampling, ("fixed", "poisson"))
         choose("share", self.share, ("update", "gradient"))
-        choose("weighting", self.weighting, ("examples", "uniform"))
+        choose("weighting", self.weighting, ("examples", "uniform", "fixed"))
         if self.rounds < 1:
             raise PrivflError(f"rounds must be at least 1; got {self.rounds}")
         if not 1 <= (self.per_round or len(self.clients)) <= len(self.clients):
@@ -113,11 +119,15 @@ class FedAvg:
         ]
         if self.test is not None:
             self.test = as_batch(self.model, *self.test, "the test data")
-        self.memory = Memory()  # what clients remember belongs to this run
+        self.memory = Memory(self.secure)  # what clients remember belongs to this run
         self.model = self.defense.model(copy.deepcopy(self.model)).to(device())
         self.per_round = self._expected = self.per_round or len(self.clients)
         self.fast = batching_pays(self.model) if self.fast is None else self.fast
         self.history: list[Report] = []
+        self._leaving = {
+            n: tuple(p.shape) for n, p in self.model.named_parameters() if self.defense.leaves(n)
+        }
+        self._statistics = self._bare_statistics()
         self._identity = self._describe()
 
     def __iter__(self) -> Iterator[Report]:
@@ -135,8 +145,9 @@ class FedAvg:
         chosen, plan = self._sample(r), self.plan
         if self.schedule is not None:
             plan = replace(plan, eta=plan.eta * self.schedule(r))
-        total: Tensors = {}
-        weight, largest, norms, uploads = 0.0, 0.0, [], []
+        fixed = self.weighting == "fixed"
+        total = {n: torch.zeros_like(self.model.get_parameter(n)) for n in self._leaving if fixed}
+        weight, largest, norms, uploads = 0.0, float(fixed), [], []
         at_once = clients_at_once(self.model, plan.batch_size) if self.fast else 1
         for i in range(0, len(chosen), at_once):
             who = chosen[i : i + at_once]
@@ -152,17 +163,48 @@ class FedAvg:
             norms += length(sent).tolist()
             if self.keep_uploads:
                 uploads += [self._upload(c, k, sent, plan) for k, c in enumerate(who)]
-        if chosen:
+        if fixed:
+            weight = float(self._expected)
+        if chosen or fixed:
             mean = {n: t / weight for n, t in total.items()}
             rng = generator(self.seed, SERVER, r)
             learned = {n: mean[n] for n, _ in self.model.named_parameters() if n in mean}
             door = learned, largest / weight, rng, self.memory
             self._step(mean | self.defense.average(*door), plan)
         accuracy, loss = self._measure(self.test) if self.test else (None, None)
-        rate = self._expected / len(self.clients)
-        epsilon = self.defense.epsilon(r, rate, sampling=self.sampling, memory=self.memory)
+        epsilon = account(self.defense, self._training(chosen))
         seconds = time.perf_counter() - began
         return Report(r, chosen, accuracy, loss, norms, epsilon, seconds, uploads)
+
+    def _training(self, chosen: list[int]) -> Training:
+        """What was done so far, and in this round, as far as ε depends on it."""
+        played = [*(report.clients for report in self.history), chosen]
+        joined, n = Counter(c for some in played for c in some), len(self.clients)
+        return Training(
+            len(played),
+            n,
+            self._expected,
+            self.sampling,
+            self.weighting,
+            self.plan if self.share == "update" else None,
+            tuple(len(x) for x, _ in self.clients),
+            tuple(joined[c] for c in range(n)),
+            self._leaving,
+            self._statistics,
+            self.secure,
+        )
+
+    def _bare_statistics(self) -> tuple[str, ...]:
+        """Buffers that training moves and that leave as they are: batch norm's, as a rule."""
+        if self.share == "gradient" or self.plan.mode == "eval":
+            return ()
+        own = self.defense.begin(self.model, 0)
+        before, net = dict(self.model.named_buffers()), copy.deepcopy(self.model).train()
+        there = [n for n, b in before.items() if b.is_floating_point() and n not in own]
+        if there:
+            with torch.no_grad(), seeded(0):
+                net(torch.rand(2, *net.shape).to(next(net.parameters())))
+        return tuple(n for n in there if not torch.equal(net.get_buffer(n), before[n]))
 
     def _sample(self, r: int) -> list[int]:
         n, rng = len(self.clients), generator(self.seed, SAMPLING, r)
@@ -252,7 +294,8 @@ class FedAvg:
         for t in (*self.model.state_dict().values(), *(t for pair in self.clients for t in pair)):
             seen.update(t.detach().cpu().contiguous().numpy().tobytes())
         how = (self.per_round, self.sampling, self.share, self.weighting, self.seed)
-        return f"{identity(self.plan)} {identity(self.defense)} {how} {seen.hexdigest()[:16]}"
+        what = seen.hexdigest()[:16] + " secure" * self.secure
+        return f"{identity(self.plan)} {identity(self.defense)} {how} {what}"
 
     def _rates(self, rounds: int) -> list[float]:
         """By what the schedule multiplies the rate in the first of the rounds."""
@@ -264,7 +307,9 @@ class FedAvg:
             return
         try:
             saved = torch.load(self.checkpoint, map_location=device(), weights_only=True)
-            history = [Report(**r) for r in saved["history"]]
+            history = [
+                Report(**{**r, "epsilon": Epsilon.load(r["epsilon"])}) for r in saved["history"]
+            ]
         except (RuntimeError, EOFError, pickle.UnpicklingError, OSError, KeyError, TypeError):
             raise PrivflError(
                 f"the checkpoint {self.checkpoint} is damaged; delete it to start again"

@@ -19,6 +19,7 @@ from privfl_lite.defenses import DPSGD, PRECODE, Context, Prune, Soteria, build
 from privfl_lite.defenses.precode import Bottleneck
 from privfl_lite.defenses.soteria import representation_slopes
 from privfl_lite.gradients import weights
+from privfl_lite.privacy import Training, account
 from privfl_lite.runtime import generator
 from privfl_lite.studies import STUDIES, baselines
 
@@ -79,15 +80,15 @@ def test_noise_of_dp_sgd_has_the_stated_size(setting):
     assert noise.std().item() == pytest.approx(3.0 * 2.0 / 8, rel=0.03)
 
 
-def test_epsilon_of_dp_sgd_is_opacus_and_ignores_the_sampling_of_clients():
-    from opacus.accountants import RDPAccountant
-
-    accountant = RDPAccountant()
-    accountant.history = [(1.3, 0.25, 40)]
-    defense = DPSGD(clip=1.0, sigma=1.3, steps=4, rate=0.25)
-    assert defense.epsilon(10, rate=0.1) == pytest.approx(accountant.get_epsilon(1e-5))
-    assert defense.epsilon(10, rate=0.1) == defense.epsilon(10, rate=1.0)
-    assert DPSGD(sigma=0.0).epsilon(10, 1.0) is None
+def test_epsilon_of_dp_sgd_counts_every_batch_of_the_plan_and_no_sampling():
+    """One replaced example moves a sum by 2C; the exact ε of that many Gaussian releases."""
+    plan = Plan(epochs=4, batch_size=10)
+    for clients, rounds in ((1, 10), (50, 10)):
+        run = Training(rounds, clients, 1, plan=plan, examples=40)
+        found = account(DPSGD(clip=1.0, sigma=13.0), run)
+        want = privacy.analytic_gaussian_epsilon(13 / 2 / 40**0.5)
+        assert found.value == pytest.approx(want) and found.kind[:2] == ("example", "replace")
+    assert account(DPSGD(sigma=0.0), run).value is None
 
 
 def test_batch_norm_becomes_group_norm():
@@ -273,7 +274,6 @@ def test_baselines_train_in_both_paths(setting):
     ("call", "says"),
     [
         (lambda: DPSGD(clip=0), "clip must be over 0"),
-        (lambda: DPSGD(rate=2), "rate in (0, 1]; got 1 and 2"),
         (lambda: Soteria(1.0), "from 0 to below 1; got 1.0"),
         (lambda: Soteria(score="mine"), "choose one of: code, paper"),
         (lambda: PRECODE(size=0), "size must be at least 1"),

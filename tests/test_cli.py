@@ -69,7 +69,8 @@ def test_train_learns_and_writes_json(tmp_path, capsys):
     assert main([*words.split(), "--defense", noise, "--json", str(out)]) == 0
     result = json.loads(out.read_text())
     assert len(result["accuracy"]) == 3 and result["accuracy"][-1] > 0.8
-    assert result["epsilon"] is None and result["settings"]["clients"] == 4
+    assert result["epsilon"]["value"] is None and "without a clip" in result["epsilon"]["reason"]
+    assert result["settings"]["clients"] == 4
     assert "round   3" in capsys.readouterr().out
 
 

@@ -69,6 +69,9 @@ class Mixup(Defense):
         y = distributions(y, self.classes)
         return blend(x, members, weights), blend(y, members, weights)
 
+    def rows(self) -> int:
+        return self.k  # every image stands in exactly k blends
+
 
 @dataclass(frozen=True)
 class InstaHide(Mixup):

@@ -14,8 +14,17 @@ from .gaussian import (
     gaussian_eps,
     gaussian_sigma,
 )
+from .mechanisms import Gaussian, Mechanism, Pure, Training
+from .record import Epsilon
+from .rules import account
 
 __all__ = [
+    "Epsilon",
+    "Gaussian",
+    "Mechanism",
+    "Pure",
+    "Training",
+    "account",
     "analytic_gaussian_delta",
     "analytic_gaussian_epsilon",
     "analytic_gaussian_sigma",

@@ -16,7 +16,6 @@ import numpy as np
 from ..errors import PrivflError, choose, needs
 from .gaussian import check_fraction, check_positive
 
-
 ORDERS = (*(1 + x / 10 for x in range(1, 100)), *range(12, 64))  # those of Opacus' RDPAccountant
 
 
