@@ -197,7 +197,7 @@ def test_settings_are_frozen_and_survive_replace(defense):
 
 CHANGES = {
     DPGaussian: {"sigma": 0.7},
-    DPSGD: {"clip": 2.0, "rate": 0.25},
+    DPSGD: {"clip": 2.0, "sigma": 0.25},
     Prune: {"rate": 0.3},
     Soteria: {"rate": 0.3},
     PRECODE: {"seed": 9},
