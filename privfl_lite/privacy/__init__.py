@@ -7,6 +7,12 @@ of floating-point numbers.
 """
 
 from .accountants import epsilon
+from .discrete import (
+    concentrated_epsilon,
+    discrete_delta,
+    discrete_gaussian,
+    discrete_release,
+)
 from .gaussian import (
     analytic_gaussian_delta,
     analytic_gaussian_epsilon,
@@ -15,10 +21,12 @@ from .gaussian import (
     gaussian_sigma,
 )
 from .mechanisms import Gaussian, Mechanism, Pure, Training
+from .one_run import Audit, audit, audit_p_value
 from .record import Epsilon
 from .rules import account
 
 __all__ = [
+    "Audit",
     "Epsilon",
     "Gaussian",
     "Mechanism",
@@ -28,6 +36,12 @@ __all__ = [
     "analytic_gaussian_delta",
     "analytic_gaussian_epsilon",
     "analytic_gaussian_sigma",
+    "audit",
+    "audit_p_value",
+    "concentrated_epsilon",
+    "discrete_delta",
+    "discrete_gaussian",
+    "discrete_release",
     "epsilon",
     "gaussian_eps",
     "gaussian_sigma",
