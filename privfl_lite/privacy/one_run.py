@@ -59,15 +59,15 @@ def audit(
     ``release(coins)``: with canary i in where ``coins[i]``, else out (or replaced by another), run
     the mechanism once and return a score for each canary, the higher the more it looks as if it
     was in. Canaries are examples for an ε per example, clients for one per client. The
-    ``guesses``/2 highest scores are called in, as many of the lowest out (None: all are called);
-    choose the number before you see the scores. ``seed`` of the coins, for tests: None tosses anew.
+    ``guesses``/2 highest scores are called in, as many of the lowest out (by default half of all
+    canaries is called); choose the number before you see the scores. ``seed`` of the coins, for tests: None tosses anew.
     """
     check_fraction("delta_dp", delta_dp)
     check_fraction("confidence", confidence)
-    count = canaries if guesses is None else guesses
-    if not (canaries >= 2 and 2 <= count <= canaries):
+    count = canaries // 2 if guesses is None else guesses
+    if not 2 <= count <= canaries:
         raise PrivflError(
-            f"an audit needs 2 canaries or more, and 2 to as many guesses; got {canaries}, {count}"
+            f"an audit needs 4 canaries or more, and 2 to as many guesses; got {canaries}, {count}"
         )
     coins = np.random.default_rng(seed).random(canaries) < 0.5
     scores = np.asarray(release(coins.copy()), dtype=float)
