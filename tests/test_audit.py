@@ -145,7 +145,7 @@ def test_steps_that_are_not_counted_are_found():
     wrong = account(DPSGD(CLIP, 3.0), Training(1)).value
     release = examples(DPSGD(CLIP, 3.0), Plan(eta=1e-3, epochs=50, batch_size=M))
     found = audit(release, M, seed=0)
-    assert found.epsilon > wrong and found.p_value(wrong) < 1e-6
+    assert found.epsilon > wrong and found.p_value(wrong) < 1e-3
     right = account(
         DPSGD(CLIP, 3.0), Training(1, plan=Plan(epochs=50, batch_size=M), examples=M)
     ).value

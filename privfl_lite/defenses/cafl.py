@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from ..gradients import Tensors
-from ..privacy import Mechanism, Pure
+from ..privacy.mechanisms import Mechanism, Pure
 from ..runtime import PrivflError, choose, generator
 from ..wire import Facts
 from .base import Context, Defense

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ..gradients import Tensors
-from ..privacy import Mechanism
+from ..privacy.mechanisms import Mechanism
 from ..runtime import PrivflError
 from ..wire import Facts
 from .base import Context, Defense

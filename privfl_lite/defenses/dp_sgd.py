@@ -12,7 +12,7 @@ from torch.func import grad, vmap
 
 from ..gradients import Tensors, batch_loss, stateless
 from ..models import Net
-from ..privacy import Gaussian, Mechanism
+from ..privacy.mechanisms import Gaussian, Mechanism
 from ..runtime import PrivflError, needs
 from ..wire import Clip, Facts
 from .base import Context, Defense

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from .. import privacy
 from ..gradients import Tensors, clip, length, per_client
-from ..privacy import Gaussian, Mechanism
+from ..privacy.mechanisms import Gaussian, Mechanism
 from ..runtime import PrivflError, choose
 from ..wire import Clip, Facts, Noise
 from .base import Context, Defense, Memory

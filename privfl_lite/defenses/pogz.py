@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from ..gradients import Tensors
-from ..privacy import Mechanism, Pure
+from ..privacy.mechanisms import Mechanism, Pure
 from ..runtime import PrivflError, choose
 from ..wire import Facts, Noise
 from .base import Context, Defense

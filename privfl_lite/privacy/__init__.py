@@ -20,7 +20,7 @@ from .gaussian import (
     gaussian_eps,
     gaussian_sigma,
 )
-from .mechanisms import Gaussian, Mechanism, Pure, Training
+from .mechanisms import Gaussian, Pure, Training
 from .one_run import Audit, audit, audit_p_value
 from .record import Epsilon
 from .rules import account
@@ -29,7 +29,6 @@ __all__ = [
     "Audit",
     "Epsilon",
     "Gaussian",
-    "Mechanism",
     "Pure",
     "Training",
     "account",

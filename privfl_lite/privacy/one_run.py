@@ -60,7 +60,8 @@ def audit(
     the mechanism once and return a score for each canary, the higher the more it looks as if it
     was in. Canaries are examples for an ε per example, clients for one per client. The
     ``guesses``/2 highest scores are called in, as many of the lowest out (by default half of all
-    canaries is called); choose the number before you see the scores. ``seed`` of the coins, for tests: None tosses anew.
+    canaries is called); choose the number before you see the scores. ``seed`` of the coins, for
+    tests: None tosses anew.
     """
     check_fraction("delta_dp", delta_dp)
     check_fraction("confidence", confidence)
