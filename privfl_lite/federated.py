@@ -183,7 +183,7 @@ class FedAvg:
         return Training(
             len(played),
             n,
-            self._expected,
+            min(n, self._expected),
             self.sampling,
             self.weighting,
             self.plan if self.share == "update" else None,

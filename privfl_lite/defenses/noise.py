@@ -60,7 +60,7 @@ def _stacked(
 
     def one(source: Source) -> Tensor:
         if source is None:
-            return torch.from_numpy(system(math.prod(shape))).view(shape)
+            return torch.from_numpy(system(math.prod(shape))).view(shape).to(like)
         return seeded(shape, source)
 
     return torch.stack([one(source) for source in sources]).to(like)
