@@ -246,8 +246,9 @@ def epsilon(args: argparse.Namespace) -> dict:
     """Privacy spent by noise of multiplier σ over the rounds."""
     asked = (args.sigma, args.rate, args.rounds, args.delta)
     eps = pf.privacy.epsilon(*asked, accountant=args.accountant, sampling=args.sampling)
+    how = f"{args.accountant}, {args.sampling} {args.rate:g}"
     near = "add/remove" if args.sampling == "poisson" else "replace"
-    print(f"ε = {eps:.3f} (δ = {args.delta:g}, {near}, {args.accountant}, {args.sampling})")
+    print(f"ε = {eps:.3f} (δ = {args.delta:g}, {near}, {how})")
     return {"settings": _plain(args), "epsilon": eps, "delta": args.delta, "neighbors": near}
 
 

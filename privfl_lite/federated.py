@@ -14,6 +14,7 @@ import copy
 import hashlib
 import os
 import pickle
+import secrets
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -76,8 +77,8 @@ class FedAvg:
     rate ``plan.eta``. Means are weighted by numbers of examples, or "uniform"; "fixed": the sum
     over the number of clients that are *expected*, whoever comes, so that the divisor tells nothing
     and a round without clients still passes the server's door. ``schedule(round)`` multiplies the
-    rate. ``secure=True`` takes the noise of defenses from the operating system instead of ``seed``.
-    ``fast=True`` trains many clients at once, ``False`` one after the other;
+    rate. ``secure=True`` takes the noise of defenses, and who takes part, from the operating system
+    instead of ``seed``. ``fast=True`` trains many clients at once, ``False`` one after the other;
     None takes what is quicker (``batching_pays``).
 
     ``checkpoint`` names a file written after every round: a later run with the same settings goes
@@ -208,6 +209,10 @@ class FedAvg:
 
     def _sample(self, r: int) -> list[int]:
         n, rng = len(self.clients), generator(self.seed, SAMPLING, r)
+        if self.secure:  # who takes part must be as secret as the noise
+            coins = [c for c in range(n) if secrets.randbelow(n) < self._expected]
+            drawn = secrets.SystemRandom().sample(range(n), min(n, self._expected))
+            return coins if self.sampling == "poisson" else sorted(drawn)
         if self.sampling == "poisson":
             return (torch.rand(n, generator=rng) < self._expected / n).nonzero().flatten().tolist()
         return torch.randperm(n, generator=rng)[: self._expected].sort().values.tolist()

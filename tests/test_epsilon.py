@@ -372,6 +372,21 @@ def test_secure_noise_follows_no_seed_and_has_the_same_law(net, text):
     assert one.std().item() == pytest.approx(sent().std().item(), rel=0.15)
 
 
+@pytest.mark.parametrize("sampling", ["fixed", "poisson"])
+def test_a_secure_run_draws_its_clients_in_secret(net, sampling):
+    """Credit for sampling is void for those who know who took part."""
+    clients = make_clients([1] * 40)
+    runs = [
+        FedAvg(net, clients, 6, per_round=10, sampling=sampling, secure=s, show=False)
+        for s in (True, True, False, False)
+    ]
+    one, two, three, four = ([r.clients for r in made] for made in runs)
+    assert one != two and one != three and three == four
+    sizes = [len(some) for some in (*one, *two)]
+    assert set(sizes) == {10} if sampling == "fixed" else 5 < sum(sizes) / 12 < 15
+    assert all(some == sorted(set(some)) for some in one)
+
+
 def test_a_secure_run_says_so_and_never_repeats(net):
     runs = [run(net, ModelCloak(1, 5, **SERVER), 2, weighting="uniform", secure=True) for _ in "ab"]
     assert all(found.secure for _, found in runs)

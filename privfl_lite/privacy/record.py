@@ -14,12 +14,12 @@ from ..errors import PrivflError, choose
 class Epsilon:
     """(``value``, ``delta``)-differential privacy, for whom and against whom; or why there is none.
 
-    ``unit``: neighbors differ by one "example", or by all data of one "client" ("contribution":
-    whichever is clipped). ``neighbors``: it is "replace"d by any other of the same size, or there
-    is one more or less ("add/remove"). ``against`` the "server", which sees every upload, who sent
-    it and of how many examples; or "outsiders", who see the global models only. ``sampling`` that
-    is given credit for, with its rate. ``secure``: the noise came from the operating system; else
-    it follows a seed, and ε holds against those who do not know it.
+    ``unit``: neighbors differ by one "example", or by all data of one "client". ``neighbors``: it
+    is "replace"d by any other of the same size, or there is one more or less ("add/remove").
+    ``against`` the "server", which sees every upload, who sent it and of how many examples; or
+    "outsiders", who see the global models only. ``sampling`` that is given credit for, with its
+    rate. ``secure``: noise and sampling came from the operating system; else they follow a seed,
+    and ε holds against those who do not know it.
 
     All of it is for noise of real numbers; ``privacy.discrete`` says what floating point changes.
     With ``value`` None no ε holds, and ``reason`` says why. ``also`` are others that hold at the
@@ -38,7 +38,7 @@ class Epsilon:
     also: tuple[Epsilon, ...] = ()
 
     def __post_init__(self) -> None:
-        choose("unit", self.unit, ("example", "client", "contribution"))
+        choose("unit", self.unit, ("example", "client"))
         choose("neighbors", self.neighbors, ("replace", "add/remove"))
         choose("against", self.against, ("server", "outsiders"))
         if self.value is None and not self.reason:

@@ -231,8 +231,8 @@ def _one_client(settings: dict, cell: dict) -> dict:
 
 STUDY = Study(
     name="baselines",
-    about="every baseline defense: leakage to a plain and an informed attacker, accuracy, overhead, "
-    "ε (δ = 1e-5, one example replaced, against the server)",
+    about="every baseline defense: leakage to a plain and an informed attacker, accuracy, overhead"
+    ", ε (δ = 1e-5, one example replaced, against the server)",
     settings=_settings,
     cells=_cells,
     compute=_compute,
