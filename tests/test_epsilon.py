@@ -142,6 +142,28 @@ def test_a_third_partys_door_is_not_trusted_unless_it_says_so():
     assert account(ModelCloak() + Copies(), Training(1)).value is not None  # clipped after that
 
 
+def test_a_subclass_that_changes_a_door_must_speak_for_itself():
+    class Louder(ModelCloak):
+        def update(self, delta, ctx):
+            return {n: t + 9 * delta[n] for n, t in super().update(delta, ctx).items()}
+
+    class LaterLook(Prune):
+        def gradient(self, g, ctx):
+            return {n: t + ctx.x.sum() for n, t in g.items()}
+
+    class Doubled(Mixup):
+        def data(self, x, y, rng, kept=None):
+            return x.repeat(9, 1, 1, 1), y.repeat(9)
+
+    class Renamed(ModelCloak):
+        pass
+
+    refuse(account(Louder(), Training(1)), "Louder: a door was changed")
+    refuse(account(DPSGD() + LaterLook(), Training(1)), "LaterLook uses private data again")
+    refuse(account(DPSGD() + Doubled(), Training(1)), "Doubled does not say in how many rows")
+    assert account(Renamed(), Training(1)) == account(ModelCloak(), Training(1))
+
+
 # --- E4: one example in many rows ---
 
 

@@ -147,6 +147,15 @@ class Defense:
         """Whether one client's data get into the uploads of others."""
         return False
 
+    def speaks(self, claim: str, door: str) -> bool:
+        """Whether this claim is of the class that wrote the door, or of a later one: where a
+        subclass changes a door, what its parent said of it no longer counts."""
+
+        def written(name: str) -> int:
+            return next(i for i, c in enumerate(type(self).__mro__) if name in vars(c))
+
+        return written(claim) <= written(door)
+
     def facts(self, ctx: Context) -> Facts:
         """What an attacker may be granted about these clients' uploads with ``knows=``."""
         return Facts()

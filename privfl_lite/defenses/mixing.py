@@ -106,6 +106,9 @@ class InstaHide(Mixup):
         x, y = super().data(x, y, rng)
         return flip(x, None if self.crypto else rng, self.center), y
 
+    def rows(self) -> int:
+        return super().rows()  # signs are drawn for each blend by itself
+
 
 def mix(
     x: Tensor, y: Tensor, rng: torch.Generator, k: int = 4, cap: float = 0.65, classes: int = 10

@@ -126,7 +126,7 @@ def squares(plan: LocalPlan | None, n: int) -> int:
     return most * math.ceil(plan.steps * b / n)
 
 
-def spent(made: Mechanism, run: Training, rows: int = 1, delta: float = 1e-5) -> Epsilon:
+def spent(made: Mechanism, run: Training, rows: int = 1, delta_dp: float = 1e-5) -> Epsilon:
     """The ε of this mechanism in this run. ``rows``: as in ``Training.uses``.
 
     Replaced data move a clipped sum by up to 2C, added or removed ones by C.
@@ -136,13 +136,13 @@ def spent(made: Mechanism, run: Training, rows: int = 1, delta: float = 1e-5) ->
     if not made.multiplier > 0:
         return Epsilon(None, reason="no noise is added (sigma is 0)")
     if made.place == "mean":
-        return _on_the_mean(made, run, delta)
+        return _on_the_mean(made, run, delta_dp)
     times, unit = (run.uses(rows), "example") if made.place == "step" else (run.busiest, "client")
-    value = _exact(made.multiplier / 2, times, delta)
-    return Epsilon(value, delta, unit, accountant="exact Gaussian", secure=run.secure)
+    value = _exact(made.multiplier / 2, times, delta_dp)
+    return Epsilon(value, delta_dp, unit, accountant="exact Gaussian", secure=run.secure)
 
 
-def _on_the_mean(made: Gaussian, run: Training, delta: float) -> Epsilon:
+def _on_the_mean(made: Gaussian, run: Training, delta_dp: float) -> Epsilon:
     """Noise σC/K on Σ clip(Δ)/K, against those who see models only.
 
     Fixed size: K clients of equal weight in every round, one replaced. Poisson: K is the expected
@@ -162,13 +162,13 @@ def _on_the_mean(made: Gaussian, run: Training, delta: float) -> Epsilon:
     if poisson:
         neighbors = "add/remove"
     if run.rate == 1:
-        value, how, sampling = _exact(sigma, run.rounds, delta), "exact Gaussian", "none"
+        value, how, sampling = _exact(sigma, run.rounds, delta_dp), "exact Gaussian", "none"
     else:
-        value = epsilon(sigma, run.rate, run.rounds, delta, sampling=run.sampling)
+        value = epsilon(sigma, run.rate, run.rounds, delta_dp, sampling=run.sampling)
         how, sampling = "RDP", f"{run.sampling} {run.rate:.4g}"
-    return Epsilon(value, delta, "client", neighbors, "outsiders", how, sampling, run.secure)
+    return Epsilon(value, delta_dp, "client", neighbors, "outsiders", how, sampling, run.secure)
 
 
-def _exact(sigma: float, times: int, delta: float) -> float:
+def _exact(sigma: float, times: int, delta_dp: float) -> float:
     """Of so many Gaussian releases: one with σ/√times; none tell nothing."""
-    return analytic_gaussian_epsilon(sigma / math.sqrt(times), delta) if times else 0.0
+    return analytic_gaussian_epsilon(sigma / math.sqrt(times), delta_dp) if times else 0.0

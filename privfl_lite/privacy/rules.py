@@ -32,9 +32,10 @@ class Part(Protocol):
     def looks(self, door: str) -> bool: ...
     def rows(self) -> int | None: ...
     def crosses(self) -> bool: ...
+    def speaks(self, claim: str, door: str) -> bool: ...
 
 
-def account(defense: Part, run: Training, delta: float = 1e-5) -> Epsilon:
+def account(defense: Part, run: Training, delta_dp: float = 1e-5) -> Epsilon:
     """What holds for this defense in this run: an ε with all that belongs to it, or the reason.
 
     Of a chain every part is asked. Where several guarantees hold, those of one kind give the
@@ -44,12 +45,14 @@ def account(defense: Part, run: Training, delta: float = 1e-5) -> Epsilon:
     found, reasons = [], []
     for i, part in enumerate(parts):
         made = part.mechanism(run.tensors)
+        if not isinstance(made, str) and not all(part.speaks("mechanism", d) for d in DOORS):
+            made = "a door was changed by a class that states no mechanism of its own"
         if isinstance(made, str):
             reasons += [f"{_name(part)}: {made}"] if made else []
             continue
         why = broken(parts, i, made.place, run)
-        rows = prod(p.rows() or 1 for p in parts)
-        one = Epsilon(None, reason=why) if why else spent(made, run, rows, delta)
+        rows = prod(_rows(p) or 1 for p in parts)
+        one = Epsilon(None, reason=why) if why else spent(made, run, rows, delta_dp)
         if one.value is None:
             reasons.append(f"{_name(part)}: {one.reason}")
         else:
@@ -75,14 +78,27 @@ def broken(parts: Sequence[Part], i: int, place: str, run: Training) -> str:
 def _breaks(part: Part, before: bool, place: str) -> str:
     """What this part does to noise that another one, before or after it, adds at ``place``."""
     door = DOOR[place]
-    if place == "step" and part.rows() is None:
+    if place == "step" and _rows(part) is None:
         return "does not say in how many rows of the training data an example ends up"
     if place != "step" and before and part.crosses():
         return "puts one client's data into the uploads of others"
-    if place == "mean" and part.guards("average" if before else "update"):
+    if place == "mean" and _guards(part, "average" if before else "update"):
         return "acts between the clip and the noise"
     later = DOORS[DOORS.index(door) + before :]
-    return "uses private data again after the noise" if any(map(part.looks, later)) else ""
+    return "uses private data again after the noise" if any(_looks(part, d) for d in later) else ""
+
+
+def _rows(part: Part) -> int | None:
+    return part.rows() if part.speaks("rows", "data") else None
+
+
+def _guards(part: Part, door: str) -> bool:
+    return part.guards(door) or not part.speaks("guards", door)
+
+
+def _looks(part: Part, door: str) -> bool:
+    told = part.speaks("looks", door) or part.speaks("blind", door)
+    return part.looks(door) or not told
 
 
 def _name(part: object) -> str:
