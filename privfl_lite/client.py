@@ -50,6 +50,7 @@ def share(
     mode: str = "eval",
     seed: int = 0,
     memory: Memory | None = None,
+    secure: bool = False,
 ) -> Upload:
     """What clients with images x (N, C, H, W) and labels y (N,) send to the server.
 
@@ -57,8 +58,9 @@ def share(
     independent clients with k images each; attacks then work on all of them at once. With a
     ``plan`` the clients train by it and send their updates. ``knows`` names what the attacker is
     granted besides: "labels", or a field of ``Facts`` that the defense has. ``memory`` is what the
-    clients remember: new for every call, unless it is handed in. A model of your own is taken as it
-    is (``models.wrap``).
+    clients remember: new for every call, unless it is handed in. ``secure=True`` takes a defense's
+    noise from the operating system, so that no seed tells it. A model of your own is taken as it is
+    (``models.wrap``).
     """
     model = wrap(model, *image_shape(x))
     x, y = as_batch(model, x, y)
@@ -69,6 +71,7 @@ def share(
     net = defense.model(copy.deepcopy(model)).to(device())
     x, y = x.to(device()), y.to(device())
     memory = Memory() if memory is None else memory
+    memory.secure = memory.secure or secure
     rngs = [generator(seed, k) for k in range(len(x) // each)]
     data = [
         defense.data(own_x, own_y, rng, memory[k])

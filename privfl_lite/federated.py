@@ -11,6 +11,7 @@ Chapter 1 builds the same from nothing.
 from __future__ import annotations
 
 import copy
+import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -24,8 +25,10 @@ from .client import Diverged, as_batch, image_shape, send, upload_of
 from .defenses.base import Defense, Memory
 from .gradients import Tensors, norm
 from .models import Net, wrap
+from .privacy import Epsilon, account
 from .reports import Report, evaluate
 from .runtime import PrivflError, choose, device, generator, progress
+from .spending import bare_statistics, training_of
 from .stored import identity
 from .training import SHUFFLE as SHUFFLE
 from .training import (
@@ -51,8 +54,11 @@ class FedAvg:
     (``sampling="fixed"``), or each one independently so that this many are expected ("poisson").
     ``share="update"``: a client trains by ``plan`` and sends Δ; the server adds the mean of the Δ.
     ``share="gradient"``: it sends the gradient over all its data; the server takes one step with
-    rate ``plan.eta``. Means are weighted by numbers of examples, or "uniform". ``schedule(round)``
-    multiplies the rate. ``fast=True`` trains many clients at once, ``False`` one after the other;
+    rate ``plan.eta``. Means are weighted by numbers of examples, or "uniform"; "fixed": the sum
+    over the number of clients that are *expected*, whoever comes, so that the divisor tells nothing
+    and a round without clients still passes the server's door. ``schedule(round)`` multiplies the
+    rate. ``secure=True`` takes the noise of defenses, and who takes part, from the operating system
+    instead of ``seed``. ``fast=True`` trains many clients at once, ``False`` one after the other;
     None takes what is quicker (``batching_pays``). ``workers=2`` trains in so many processes, one
     thread each with ``OMP_NUM_THREADS=1``, and gives the same bits as 1 (``workers``).
 
@@ -77,11 +83,12 @@ class FedAvg:
     checkpoint: str | Path | None = None
     seed: int = 0
     show: bool = True
+    secure: bool = False
 
     def __post_init__(self) -> None:
         choose("sampling", self.sampling, ("fixed", "poisson"))
         choose("share", self.share, ("update", "gradient"))
-        choose("weighting", self.weighting, ("examples", "uniform"))
+        choose("weighting", self.weighting, ("examples", "uniform", "fixed"))
         for name in ("rounds", "workers"):
             if getattr(self, name) < 1:
                 raise PrivflError(f"{name} must be at least 1; got {getattr(self, name)}")
@@ -97,12 +104,16 @@ class FedAvg:
         ]
         if self.test is not None:
             self.test = as_batch(self.model, *self.test, "the test data")
-        self.memory = Memory()  # what clients remember belongs to this run
+        self.memory = Memory(self.secure)  # what clients remember belongs to this run
         self.model = self.defense.model(copy.deepcopy(self.model)).to(device())
-        self.per_round = self._expected = self.per_round or len(self.clients)
+        self.per_round = self.expected = self.per_round or len(self.clients)
         self.fast = batching_pays(self.model) if self.fast is None else self.fast
         self.history: list[Report] = []
         self._local = Local(self.clients, self.defense, self.fast, self.seed)
+        self.leaving = {
+            n: tuple(p.shape) for n, p in self.model.named_parameters() if self.defense.leaves(n)
+        }
+        self.statistics = bare_statistics(self.model, self.defense, self.plan, self.share)
         self._identity = self._describe()
 
     def __iter__(self) -> Iterator[Report]:
@@ -133,14 +144,13 @@ class FedAvg:
         if self.schedule is not None:
             plan = replace(plan, eta=plan.eta * self.schedule(r))
         mean, largest, norms, uploads = self._gather(chosen, plan, r, trainer)
-        if chosen:
+        if mean:
             rng = generator(self.seed, SERVER, r)
             learned = {n: mean[n] for n, _ in self.model.named_parameters() if n in mean}
             after = self.defense.average(learned, largest, rng, self.memory)
             self._step(mean | after, plan)
         accuracy, loss = self._measure(self.test) if self.test else (None, None)
-        rate = self._expected / len(self.clients)
-        epsilon = self.defense.epsilon(r, rate, sampling=self.sampling, memory=self.memory)
+        epsilon = account(self.defense, training_of(self, chosen))
         seconds = time.perf_counter() - began
         return Report(r, chosen, accuracy, loss, norms, epsilon, seconds, uploads)
 
@@ -155,7 +165,8 @@ class FedAvg:
             each = trainer.train_all(self.model, parts, *now)
         by_size = self.weighting == "examples"
         weight = {c: float(len(self.clients[c][0])) if by_size else 1.0 for c in chosen}
-        total: Tensors = {}
+        fixed = self.weighting == "fixed"
+        total = {n: torch.zeros_like(self.model.get_parameter(n)) for n in self.leaving if fixed}
         norms, uploads = [], []
         for who, trained in zip(parts, each, strict=True):
             sent, buffers = send(self._local, self.model, who, trained, *now)
@@ -171,15 +182,19 @@ class FedAvg:
                     upload_of(self._local, self.model, c, row, plan, self.share)
                     for c, row in zip(who, rows, strict=True)
                 ]
-        whole = sum(weight.values())
-        largest = max(weight.values(), default=0.0) / (whole or 1.0)
+        whole = float(self.expected) if fixed else sum(weight.values())
+        largest = (1.0 if fixed else max(weight.values(), default=0.0)) / (whole or 1.0)
         return {n: t / whole for n, t in total.items()}, largest, norms, uploads
 
     def _sample(self, r: int) -> list[int]:
         n, rng = len(self.clients), generator(self.seed, SAMPLING, r)
+        if self.secure:  # who takes part must be as secret as the noise
+            coins = [c for c in range(n) if secrets.randbelow(n) < self.expected]
+            drawn = secrets.SystemRandom().sample(range(n), min(n, self.expected))
+            return coins if self.sampling == "poisson" else sorted(drawn)
         if self.sampling == "poisson":
-            return (torch.rand(n, generator=rng) < self._expected / n).nonzero().flatten().tolist()
-        return torch.randperm(n, generator=rng)[: self._expected].sort().values.tolist()
+            return (torch.rand(n, generator=rng) < self.expected / n).nonzero().flatten().tolist()
+        return torch.randperm(n, generator=rng)[: self.expected].sort().values.tolist()
 
     def personal(self, client: int) -> Net:
         """The model as this client uses it: the global one, with what the client keeps at home."""
@@ -213,7 +228,8 @@ class FedAvg:
         images = (t for pair in self.clients for t in pair)
         seen = checkpoint.fingerprint((*self.model.state_dict().values(), *images))
         how = (self.per_round, self.sampling, self.share, self.weighting, self.seed)
-        return f"{identity(self.plan)} {identity(self.defense)} {how} {seen}"
+        secure = " secure" * self.secure
+        return f"{identity(self.plan)} {identity(self.defense)} {how} {seen}{secure}"
 
     def _rates(self, rounds: int) -> list[float]:
         """By what the schedule multiplies the rate in the first of the rounds."""
@@ -226,7 +242,9 @@ class FedAvg:
         saved = checkpoint.load(self.checkpoint, self._identity, self._rates, self.rounds)
         self.model.load_state_dict(saved["model"])
         self.memory.load_state_dict(saved["memory"])
-        self.history = [Report(**r) for r in saved["history"]]
+        self.history = [
+            Report(**{**r, "epsilon": Epsilon.load(r["epsilon"])}) for r in saved["history"]
+        ]
 
     def _save(self) -> None:
         if self.checkpoint is None:

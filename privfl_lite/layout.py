@@ -25,9 +25,13 @@ aten = torch.ops.aten
 
 
 def channels_last_pays(net: Net) -> bool:
-    """Whether this network has convolutions and is one of ours; a GPU keeps the usual order."""
-    convolves = any(isinstance(m, nn.Conv2d) for m in net.modules())
-    return convolves and not isinstance(net, Wrapped) and device().type != "cuda"
+    """Whether this network has convolutions and is one of ours; a GPU keeps the usual order.
+
+    So does a network with group norm, which ``vmap`` can't take in another one (PyTorch 2.13).
+    """
+    kinds = {type(m) for m in net.modules()}
+    fits = nn.Conv2d in kinds and nn.GroupNorm not in kinds and not isinstance(net, Wrapped)
+    return fits and device().type != "cuda"
 
 
 def side_by_side(x: Tensor) -> Tensor:

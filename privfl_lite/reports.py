@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from .privacy import Epsilon
 from .runtime import seeded
 from .wire import Upload
 
@@ -22,7 +23,7 @@ class Report:
     accuracy: float | None  # share of right answers on the test data
     loss: float | None  # mean cross-entropy there
     norms: list[float]  # Euclidean length of each client's upload
-    epsilon: float | None  # privacy spent so far, where the defense accounts for it
+    epsilon: Epsilon  # what holds for all rounds so far, or why nothing does
     seconds: float
     uploads: list[Upload] = field(default_factory=list, repr=False)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from dataclasses import asdict
 
 import privfl_lite as pf
 
@@ -29,7 +30,10 @@ def add(commands: Commands) -> None:
         ("--momentum", float, 0.0, "of local SGD"),
         ("--share", str, "update", "update or gradient"),
         ("--sampling", str, "fixed", "fixed or poisson"),
+        ("--weighting", str, "examples", "in the mean: examples, uniform or fixed"),
+        ("--workers", positive, 1, "processes that train"),
     )
+    p.add_argument("--secure", action="store_true", help="noise from the operating system")
     p.add_argument("--checkpoint", metavar="FILE", help="go on from here after an interruption")
     commands.add(
         epsilon,
@@ -54,17 +58,22 @@ def train(args: argparse.Namespace) -> dict:
         test=(images.x_test, images.y_test),
         per_round=args.per_round,
         sampling=args.sampling,
+        weighting=args.weighting,
         share=args.share,
         defense=pf.defenses.build(args.defense),
         checkpoint=args.checkpoint,
         seed=args.seed,
         show=not args.quiet,
+        secure=args.secure,
+        workers=args.workers,
     )
     began, interrupted = time.perf_counter(), False
     try:
         for report in run:
-            spent = "" if report.epsilon is None else f"  ε {report.epsilon:.3f}"
+            value = report.epsilon.value
+            spent = "" if value is None else f"  ε {value:.3f}"
             print(f"round {report.round:3}  accuracy {report.accuracy:.4f}{spent}")
+        print(report.epsilon)
     except KeyboardInterrupt:
         interrupted = True
         print(f"stopped after {len(run.history)} rounds", file=sys.stderr)
@@ -72,7 +81,7 @@ def train(args: argparse.Namespace) -> dict:
         **settings(args, images),
         "accuracy": [r.accuracy for r in run.history],
         "loss": [r.loss for r in run.history],
-        "epsilon": run.history[-1].epsilon if run.history else None,
+        "epsilon": asdict(run.history[-1].epsilon) if run.history else None,
         "interrupted": interrupted,
         "seconds": round(time.perf_counter() - began, 2),
     }
@@ -82,5 +91,7 @@ def epsilon(args: argparse.Namespace) -> dict:
     """Privacy spent by noise of multiplier σ over the rounds."""
     asked = (args.sigma, args.rate, args.rounds, args.delta)
     eps = pf.privacy.epsilon(*asked, accountant=args.accountant, sampling=args.sampling)
-    print(f"ε = {eps:.3f} at δ = {args.delta:g}")
-    return {"settings": plain(args), "epsilon": eps}
+    how = f"{args.accountant}, {args.sampling} {args.rate:g}"
+    near = "add/remove" if args.sampling == "poisson" else "replace"
+    print(f"ε = {eps:.3f} (δ = {args.delta:g}, {near}, {how})")
+    return {"settings": plain(args), "epsilon": eps, "delta": args.delta, "neighbors": near}

@@ -86,6 +86,12 @@ class Entangle(Defense):
         add = float(self.how == "add")
         return {n: torch.where(mask[n], guard[n] + add * t, t) for n, t in delta.items()}
 
+    def looks(self, door: str) -> bool:
+        return door == "update" and self.score != "random"
+
+    def crosses(self) -> bool:
+        return self.guard is None
+
     def _guards(self, delta: Tensors, ctx: Context) -> Tensors:
         """The guard's tensors for each of the K clients, (K, *shape)."""
         who = ctx.who

@@ -132,6 +132,9 @@ class LODA(Defense):
         drawn = [torch.randint(len(pool), (), generator=rng) for rng in rngs]
         return pool[torch.stack(drawn)].to(x)
 
+    def rows(self) -> int:
+        return 1  # each image by itself
+
     def facts(self, ctx: Context) -> Facts:
         return Facts(c=self.weight, extractor=self.g)
 

@@ -26,10 +26,12 @@ class Memory:
 
     ``private[client]``: the tensors of the model that this client has for itself; the run trains
     them and puts them back. ``memory[client]``: tensors that a defense writes. ``memory.run``:
-    numbers about the whole run. Each part of a chain has notes of its own (``part``).
+    numbers about the whole run. Each part of a chain has notes of its own (``part``). ``secure``,
+    a setting of the run: noise comes from the operating system, not from seeded generators.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, secure: bool = False) -> None:
+        self.secure = secure
         self.private: dict[int, Tensors] = {}
         self.clients: dict[int, Notes] = {}
         self.run: dict = {}
@@ -41,12 +43,12 @@ class Memory:
     def part(self, i: int) -> Memory:
         """The notes of part i of a chain; private tensors are common to all parts."""
         mine = self.parts.setdefault(i, Memory())
-        mine.private = self.private
+        mine.private, mine.secure = self.private, self.secure
         return mine
 
     def only(self, who: Sequence[int]) -> Memory:
         """What these clients remember, and the run's own numbers; to be read elsewhere."""
-        mine = Memory()
+        mine = Memory(self.secure)
         mine.private = {c: self.private[c] for c in who if c in self.private}
         for c in who:
             if c in self.clients:

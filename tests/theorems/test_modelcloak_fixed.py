@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -12,7 +13,7 @@ from torch import nn
 from privfl_lite import load, metrics, models, privacy
 from privfl_lite.attacks import IDLG
 from privfl_lite.client import share
-from privfl_lite.defenses import DPGaussian, Memory, ModelCloak
+from privfl_lite.defenses import DPGaussian, ModelCloak
 from privfl_lite.defenses.modelcloak import select
 from privfl_lite.gradients import clip, flat, gradient_function, norm, stateless, weights
 from privfl_lite.runtime import generator
@@ -62,10 +63,11 @@ def test_prop_cloak_layers() -> None:
     cloak = ModelCloak(2, 5, where="server", per="layer")
     digits = load("mnist")
     x, y = digits.sample(2)
-    assert cloak.epsilon(100, 0.1) is None  # before it is known how many tensors there are
-    memory = Memory()
-    share(models.build("cloak", digits), x, y, cloak, each=1, memory=memory)  # 3 tensors
-    found = cloak.epsilon(100, 0.1, memory=memory)
+    plan = privacy.Training(100, 10, 1, sampling="poisson", weighting="fixed")
+    assert privacy.account(cloak, plan).value is None  # it is not known how many tensors there are
+    sent = share(models.build("cloak", digits), x, y, cloak, each=1).tensors  # 3 of them
+    shapes = {n: tuple(t.shape[1:]) for n, t in sent.items()}
+    found = privacy.account(cloak, replace(plan, tensors=shapes)).value
     assert found == pytest.approx(privacy.epsilon(5 / 3**0.5, 0.1, 100))
     assert found > 1.5 * privacy.epsilon(5, 0.1, 100)
 

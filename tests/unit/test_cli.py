@@ -70,8 +70,27 @@ def test_train_learns_and_writes_json(tmp_path, capsys):
     assert main([*words.split(), "--defense", noise, "--json", str(out)]) == 0
     result = json.loads(out.read_text())
     assert len(result["accuracy"]) == 3 and result["accuracy"][-1] > 0.8
-    assert result["epsilon"] is None and result["settings"]["clients"] == 4
+    assert result["epsilon"]["value"] is None and "without a clip" in result["epsilon"]["reason"]
+    assert result["settings"]["clients"] == 4
     assert "round   3" in capsys.readouterr().out
+
+
+def test_train_prints_the_record_of_epsilon_or_the_reason(capsys, tmp_path):
+    words, out = (
+        "train --model mlp --clients 4 --rounds 1 --epochs 2 --quiet".split(),
+        tmp_path / "o",
+    )
+    assert main([*words, "--defense", "dp_sgd:sigma=4", "--secure", "--json", str(out)]) == 0
+    shown = capsys.readouterr().out
+    value = pf.privacy.analytic_gaussian_epsilon(4 / 2 / 2**0.5)
+    kind = "δ = 1e-05, per example, replace, against the server, exact Gaussian"
+    assert f"ε = {value:.4g} ({kind})" in shown
+    record = json.loads(out.read_text())["epsilon"]
+    assert record["value"] == pytest.approx(value) and record["secure"] is True
+    assert main([*words, "--defense", "modelcloak+entangle"]) == 0
+    assert "no ε: ModelCloak: Entangle uses private data again" in capsys.readouterr().out
+    assert main([*words, "--defense", "prune+dp_sgd"]) == 2
+    assert "Prune has no effect before DPSGD" in capsys.readouterr().err
 
 
 def test_epsilon_gives_the_paper_value(capsys):

@@ -10,7 +10,7 @@ import pytest
 import torch
 from toy import make_clients
 
-from privfl_lite import FedAvg, Plan, PrivflError, defenses, models, share
+from privfl_lite import FedAvg, Plan, PrivflError, defenses, models, privacy, share
 from privfl_lite.defenses import (
     ATS,
     CAFL,
@@ -105,7 +105,7 @@ def test_composition_is_in_order_and_flat(setting):
 ONES = {  # each with settings that are not its own defaults, and with draws that repeat
     "none": [Defense()],
     "dp_gaussian": [DPGaussian(0.2)],
-    "dp_sgd": [DPSGD(0.5, 0.3, 2, 0.5)],
+    "dp_sgd": [DPSGD(0.5, 0.3)],
     "prune": [Prune(0.7), Prune(0.7, feedback=True)],
     "soteria": [Soteria(0.5), Soteria(0.5, "paper")],
     "precode": [PRECODE(8, 0.01, 3)],
@@ -197,7 +197,7 @@ def test_settings_are_frozen_and_survive_replace(defense):
 
 CHANGES = {
     DPGaussian: {"sigma": 0.7},
-    DPSGD: {"clip": 2.0, "rate": 0.25},
+    DPSGD: {"clip": 2.0, "sigma": 0.25},
     Prune: {"rate": 0.3},
     Soteria: {"rate": 0.3},
     PRECODE: {"seed": 9},
@@ -333,7 +333,8 @@ def test_a_resumed_run_equals_a_whole_one(defense, fast, tmp_path):
 
 
 def test_raw_noise_claims_no_epsilon():
-    assert (DPGaussian(5.0) + Prune(0.9)).epsilon(rounds=10, rate=0.1) is None
+    found = privacy.account(DPGaussian(5.0) + Prune(0.9), privacy.Training(10))
+    assert found.value is None and "DPGaussian: noise without a clip" in found.reason
 
 
 def test_names_on_the_command_line():

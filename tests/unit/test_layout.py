@@ -10,6 +10,7 @@ from torch import nn
 from torch.func import functional_call, grad, vmap
 
 from privfl_lite import models
+from privfl_lite.defenses import DPSGD
 from privfl_lite.layout import (
     FoldedMaxPool,
     channels_last_pays,
@@ -69,3 +70,10 @@ def test_only_our_own_networks_with_convolutions_are_laid_out_so():
     assert not channels_last_pays(models.build("mlp", (1, 12, 12), 10))
     own = nn.Sequential(nn.Conv2d(1, 4, 3), nn.Flatten(), nn.Linear(400, 10))
     assert not channels_last_pays(models.wrap(own, (1, 12, 12)))
+
+
+def test_group_norm_keeps_the_usual_order():
+    """DP-SGD puts group norm in place of batch norm, and vmap takes it in the usual order only."""
+    net = models.build("convnet", (3, 16, 16), 10)
+    assert channels_last_pays(net)
+    assert not channels_last_pays(DPSGD().model(copy.deepcopy(net)))

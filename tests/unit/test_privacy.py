@@ -85,7 +85,7 @@ def test_rdp_of_one_round_equals_quadrature(sigma: float, rate: float) -> None:
         total = quad(term, -12 * sigma, order + 12 * sigma, points=points, limit=500)[0]
         return math.log(total) / (order - 1)
 
-    orders, rdp = privacy._rdp(sigma, rate, "poisson")
+    orders, rdp = privacy.accountants._rdp(sigma, rate, "poisson")
     for order in (1.5, 2, 3.7, 8, 10.9):
         at = int(np.argmin(abs(orders - order)))
         assert rdp[at] == pytest.approx(divergence(orders[at]), rel=1e-6)
@@ -173,7 +173,7 @@ def theorem_27(rate: float, sigma: float, order: int) -> float:
 
 @pytest.mark.parametrize(("sigma", "rate"), [(0.5, 0.1), (3, 0.1), (6, 0.3), (50, 0.1)])
 def test_fixed_size_rdp_equals_theorem_27_by_quadrature(sigma: float, rate: float) -> None:
-    orders, rdp = privacy._rdp(float(sigma), rate, "fixed")
+    orders, rdp = privacy.accountants._rdp(float(sigma), rate, "fixed")
     for order in (2, 3, 5, 8, 16, 63):
         expected = min(theorem_27(rate, sigma, order), order / (2 * sigma**2))
         assert rdp[list(orders).index(order)] == pytest.approx(expected, rel=1e-4)
@@ -187,7 +187,7 @@ def test_fixed_size_rdp_bounds_two_concrete_neighbors(sigma: float, rate: float)
     p, q = (
         np.logaddexp(plain, norm.logpdf(z, mean, sigma) + math.log(rate)) for mean in (0.5, -0.5)
     )
-    orders, rdp = privacy._rdp(sigma, rate, "fixed")
+    orders, rdp = privacy.accountants._rdp(sigma, rate, "fixed")
     for order in (1.5, 2, 4, 10, 30):
         log_sum = logsumexp(order * p + (1 - order) * q) + math.log(z[1] - z[0])
         assert log_sum / (order - 1) <= rdp[int(np.argmin(abs(orders - order)))]
