@@ -65,6 +65,17 @@ def paper(item: str) -> Any:
     return copy.deepcopy(_shipped()[choose("table of a paper", item, held)]["numbers"])
 
 
+def grid(item: str, block: str, **axes: str) -> list[dict[str, Any]]:
+    """A printed grid as cells: ``grid("modelcloak/table-2", "MNIST", sigma="σ", clip="C")``."""
+    table = paper(item)
+    (row, rows), (column, columns) = ((name, table[axis]) for name, axis in axes.items())
+    return [
+        {row: r, column: c, **{name: values[i][j] for name, values in table[block].items()}}
+        for i, r in enumerate(rows)
+        for j, c in enumerate(columns)
+    ]
+
+
 def resolve(path: str, results_folder: Folder) -> Any:
     """The value behind ``file.json#/cells/part=table&attack=GS/psnr_mean``, or a PrivflError."""
     name, mark, pointer = path.partition("#") if isinstance(path, str) else ("", "", "")
