@@ -39,7 +39,8 @@ VERDICTS = (
 )
 STRENGTHS = ("same data and net", "smaller", "stand-in", "theory", "none")
 FIELDS = ("id", "what", "paper", "ours", "sizes", "verdict", "strength", "why", "chapter")
-OPTIONAL = ("numbers", "tests")  # the paper's numbers as data; tests that settle a statement
+# The paper's numbers as data; for what the verdict holds; tests that settle a statement.
+OPTIONAL = ("numbers", "scope", "tests")
 MEASURED = ("table", "figure")  # these need stored results; a statement may be settled by a test
 COMPUTED = ("modelcloak/table-3",)  # a table of closed-form values, which a test computes
 
@@ -162,7 +163,8 @@ def _form(entry: Entry) -> Iterable[str]:
         yield f"verdict {entry.get('verdict')!r} is not one of {', '.join(VERDICTS)}"
     if entry.get("strength") not in STRENGTHS:
         yield f"strength {entry.get('strength')!r} is not one of {', '.join(STRENGTHS)}"
-    for f in ("what", "paper", "chapter", *["why"] * (entry.get("verdict") == "not run")):
+    needed = ["why"] * (entry.get("verdict") == "not run") + ["scope"] * ("scope" in entry)
+    for f in ("what", "paper", "chapter", *needed):
         if not (isinstance(entry.get(f), str) and entry[f].strip()):
             yield f"{f!r} must be text, and not empty"
     for f in ("ours", "tests"):
