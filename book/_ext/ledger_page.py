@@ -9,7 +9,6 @@ own code (privfl_lite/teach/ledger.py).
 from __future__ import annotations
 
 import itertools
-import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -43,26 +42,19 @@ def html(text: str) -> nodes.raw:
     return nodes.raw("", text, format="html")
 
 
-def slug(value: str) -> str:
-    return value.replace(" ", "-")
-
-
 def badge(kind: str, value: str) -> str:
     """A small word in a frame, of kind "verdict" or "strength"; ledger.css colors it."""
-    return f'<span class="{kind} {kind}-{slug(value)}">{escape(value)}</span>'
+    return f'<span class="{kind} {kind}-{value.replace(" ", "-")}">{value}</span>'
 
 
-def words(value: object) -> str:
+def words(value: str | None) -> str:
     """The ledger's texts are plain text, folded over several lines."""
-    return " ".join(str(value).split())
+    return escape(" ".join((value or "").split()))
 
 
 def breakable(path: str) -> str:
     """A path or a test's name as code, which may break after slashes and underscores."""
     return "<code>" + re.sub(r"([/_])", r"\1<wbr>", escape(path)) + "</code>"
-
-
-# --- our side ---
 
 
 def value_of(path: str) -> str:
@@ -75,8 +67,7 @@ def split(path: str) -> tuple[str, str, str]:
     """Study, settings of the cell, and name of the value, from one path of the ledger."""
     name, _, pointer = path.partition("#/")
     tokens = [t.replace("~1", "/").replace("~0", "~") for t in pointer.split("/")]
-    rest = tokens[2:] if tokens[0] == "cells" else tokens
-    cell = tokens[1] if tokens[0] == "cells" else ""
+    cell, rest = (tokens[1], tokens[2:]) if tokens[0] == "cells" else ("", tokens)
     return name.removesuffix(".json"), cell, " ".join(rest).replace("=", " ")
 
 
@@ -90,10 +81,6 @@ def measured(paths: Iterable[str]) -> Iterator[str]:
         yield f"<li>{breakable(study)} {escape(at)}: {values}</li>"
 
 
-def command_of(study: str) -> str:
-    return json.loads((RESULTS / f"{study}.json").read_text(encoding="utf-8"))["command"]
-
-
 @cache
 def places_of_tests() -> dict[str, tuple[str, int]]:
     """Name of a test -> its file in the checkout, and the line."""
@@ -103,9 +90,6 @@ def places_of_tests() -> dict[str, tuple[str, int]]:
             if match := re.match(r"\s*def (test_\w+)\(", line):
                 found[match[1]] = (file.relative_to(ROOT).as_posix(), number)
     return found
-
-
-# --- the directives ---
 
 
 class Directive(SphinxDirective):
@@ -133,15 +117,15 @@ class LedgerEntries(Directive):
 
     def row(self, paper: str, entry: Entry) -> list[nodes.Node]:
         label, title = self.target(paper, entry)
-        scope = f' <span class="ledger-scope">{escape(entry["scope"])}</span>'
+        scope = f'<span class="ledger-scope">{words(entry.get("scope"))}</span>'
         strength = badge("strength", entry["strength"]) if entry["strength"] != "none" else ""
         head = (
             f'<details class="ledger-entry" id="{label}" data-paper="{paper}"'
             f' data-verdict="{entry["verdict"]}" data-strength="{entry["strength"]}">'
             f'<summary><span class="ledger-item">{title}</span>'
-            f'<span class="ledger-what">{escape(words(entry["what"]))}</span>'
+            f'<span class="ledger-what">{words(entry["what"])}</span>'
             f'<span class="ledger-marks">{badge("verdict", entry["verdict"])}'
-            f"{scope if 'scope' in entry else ''} {strength}</span></summary>"
+            f" {scope} {strength}</span></summary>"
             f'<div class="ledger-more">{self.evidence(entry)}'
         )
         return [html(head), *self.chapter(entry), html("</div></details>")]
@@ -159,10 +143,10 @@ class LedgerEntries(Directive):
         """What the paper says, what we found and on what, and how to run it again."""
         ours = "".join(measured(entry.get("ours") or []))
         parts = {
-            "The paper says": escape(words(entry["paper"])),
+            "The paper says": words(entry["paper"]),
             "Ours": f"<ul>{ours}</ul>" if ours else "",
-            "Our sizes": escape(words(entry["sizes"] or "")),
-            "Verdict": escape(words(entry["why"] or "")),
+            "Our sizes": words(entry["sizes"]),
+            "Why": words(entry["why"]),
             "Tests": "".join(self.test(name) for name in entry.get("tests") or []),
             "Run it": "".join(self.commands(entry)),
         }
@@ -182,7 +166,8 @@ class LedgerEntries(Directive):
     def commands(self, entry: Entry) -> Iterator[str]:
         for study in dict.fromkeys(split(path)[0] for path in entry.get("ours") or []):
             stored = self.link(f"privfl_lite/results/{study}.json", "what it stored")
-            yield f"<p>{breakable(command_of(study))} ({stored})</p>"
+            command = ledger.resolve(f"{study}.json#/command", RESULTS)
+            yield f"<p>{breakable(command)} ({stored})</p>"
         named = entry.get("tests") or []
         for file in dict.fromkeys(places_of_tests()[name][0] for name in named):
             yield f"<p>{breakable(f'python -m pytest {file}')}</p>"
@@ -218,11 +203,11 @@ def bar(paper: str, entries: list[Entry]) -> str:
     count = Counter(entry["verdict"] for entry in entries)
     name, target = escape(PAPERS[paper]), nodes.make_id(f"ledger-{paper}")
     parts = "".join(
-        f'<li style="flex-grow: {count[v]}"><a class="verdict-{slug(v)}" href="#{target}"'
-        f' data-paper="{paper}" data-verdict="{v}" title="{name}: {count[v]} {v}">{count[v]}'
-        f'<span class="ledger-unseen"> {v}</span></a></li>'
+        f'<li style="flex-grow: {n}"><a class="verdict-{v.replace(" ", "-")}" href="#{target}"'
+        f' data-paper="{paper}" data-verdict="{v}" title="{n} {v}" aria-label="{n} {v}">{n}</a>'
+        "</li>"
         for v in ledger.VERDICTS
-        if count[v]
+        if (n := count[v])
     )
     head = f'<a href="#{target}">{name}</a>'
     return f'<p>{head}</p><ul class="ledger-bar" aria-label="Verdicts on {name}">{parts}</ul>'
