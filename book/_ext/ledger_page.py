@@ -43,7 +43,7 @@ def html(text: str) -> nodes.raw:
 
 
 def badge(kind: str, value: str) -> str:
-    """A small word in a frame, of kind "verdict" or "strength"; ledger.css colors it."""
+    """A small word in a frame, of kind "verdict" or "strength"; book.css colors it."""
     return f'<span class="{kind} {kind}-{value.replace(" ", "-")}">{value}</span>'
 
 
@@ -234,15 +234,14 @@ def form(number: int) -> str:
     )
 
 
-def add_assets(app: Sphinx, page: str, template: str, context: dict[str, Any], doctree) -> None:
-    """Style and script on the ledger's page alone."""
+def add_script(app: Sphinx, page: str, template: str, context: dict[str, Any], doctree) -> None:
+    """On the ledger's page alone."""
     if doctree is not None and "ledger-board" in context.get("body", ""):
-        app.add_css_file("ledger.css")
         app.add_js_file("ledger.js", loading_method="defer")
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
     app.add_directive("ledger", LedgerEntries)
     app.add_directive("ledger-dashboard", LedgerDashboard)
-    app.connect("html-page-context", add_assets)
+    app.connect("html-page-context", add_script)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -10,7 +10,7 @@ from checkout import BOOK, ROOT
 from privfl_lite.teach import ledger
 
 sys.path.insert(0, str(BOOK / "_ext"))
-import ledger_page as page  # noqa: E402
+import ledger_page as page
 
 ENTRIES = ledger.load(ROOT / "privfl_lite" / "results" / "ledger.yml")
 
@@ -60,6 +60,6 @@ def test_a_bar_has_a_part_for_each_verdict(paper):
 def test_the_form_offers_what_there_is_and_waits_for_the_script():
     form = page.form(len(ENTRIES))
     assert "hidden" in form.partition(">")[0]
-    offered = set(re.findall(r'option value="(.+?)"', form))
+    offered = set(re.findall(r'option value="([^"]+)"', form))
     used = {e[key] for e in ENTRIES for key in ("verdict", "strength")} - {"none"}
     assert used | set(page.PAPERS) <= offered
