@@ -17,6 +17,7 @@ from privfl_lite.gradients import norm
 from privfl_lite.privacy import analytic_gaussian_delta as exact
 from privfl_lite.privacy import analytic_gaussian_epsilon
 from privfl_lite.runtime import generator
+from privfl_lite.teach import ledger
 from privfl_lite.teach.checks import modelcloak_dynamic as checks
 from privfl_lite.wire import Plan
 
@@ -61,9 +62,14 @@ def test_prop_same_variance_same_law() -> None:
 
 def test_table_iv_in_multipliers() -> None:
     """0.737 is the ε of σ = 5.58; CIFAR10's printed ε belongs to σ = 4, its setting has σ = 3."""
-    assert privacy.epsilon(5.58, 0.1, 100) == pytest.approx(0.737, abs=5e-4)
-    assert privacy.epsilon(4.135, 0.1, 100) == pytest.approx(1.041, abs=5e-4)
-    assert round(privacy.epsilon(4, 0.1, 100), 3) == 1.082
+    fix, dynamic = (
+        {data: row[f"ModelCloak-{kind}"]["ε"] for data, row in table.items()}
+        for table in [ledger.paper("modelcloak/table-4")]
+        for kind in ("Fix", "Dynamic")
+    )
+    assert privacy.epsilon(5.58, 0.1, 100) == pytest.approx(dynamic["MNIST"], abs=5e-4)
+    assert privacy.epsilon(4.135, 0.1, 100) == pytest.approx(dynamic["CIFAR10"], abs=5e-4)
+    assert round(privacy.epsilon(4, 0.1, 100), 3) == fix["CIFAR10"]
     assert round(privacy.epsilon(3, 0.1, 100), 3) == 1.528
 
 

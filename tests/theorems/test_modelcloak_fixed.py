@@ -18,7 +18,8 @@ from privfl_lite.defenses.modelcloak import select
 from privfl_lite.gradients import clip, flat, gradient_function, norm, stateless, weights
 from privfl_lite.runtime import generator
 from privfl_lite.studies import STUDIES
-from privfl_lite.studies.modelcloak_fixed.attack import CLIPS, SIGMAS, paper_table_2
+from privfl_lite.studies.modelcloak_fixed.attack import CLIPS, SIGMAS
+from privfl_lite.teach import ledger
 from privfl_lite.teach.checks import modelcloak_fixed as checks
 
 
@@ -166,8 +167,9 @@ def test_prop_cloak_prop1() -> None:
     norm = digit_uploads(24).norm(dim=1)
     assert (norm > 3).all()  # C ≥ ‖g‖ fails for C ≤ 3 on every digit …
     assert 0 < (norm < 4).sum() < 6  # … and for C = 4 on most
-    for sigma, measured in ((5, 4.84), (3, 2.69), (2, 2.62)):  # the paper's own Table IV
-        assert measured < sigma * 2**0.5
+    measured = ledger.paper("modelcloak/table-4")
+    for data, chosen in ledger.paper("modelcloak/table-2")["chosen"].items():
+        assert measured[data]["ModelCloak-Fix"]["MSE"] < chosen["σ"] * 2**0.5
 
 
 # --- what holds ---
@@ -263,16 +265,15 @@ def test_cramer_rao_predicts_the_attack_on_a_digit() -> None:
 
 
 def test_selector_returns_the_papers_choices() -> None:
-    want = {"MNIST": (5, 2), "CIFAR10": (3, 2), "LFW": (2, 3)}
-    for data, pair in want.items():
-        best = select([c for c in paper_table_2() if c["data"] == data])
-        assert (best["sigma"], best["clip"]) == pair
+    for data, want in ledger.paper("modelcloak/table-2")["chosen"].items():
+        best = select(ledger.grid("modelcloak/table-2", data, sigma="σ", clip="C"))
+        assert (best["sigma"], best["clip"]) == (want["σ"], want["C"])
 
 
 @pytest.mark.parametrize("data", ["MNIST", "CIFAR10", "LFW"])
 def test_printed_success_follows_the_product(data: str) -> None:
     """Within equal σC the paper's successes lie close, within equal σ they do not."""
-    cells = [c for c in paper_table_2() if c["data"] == data]
+    cells = ledger.grid("modelcloak/table-2", data, sigma="σ", clip="C")
     assert len(cells) == len(SIGMAS) * len(CLIPS) == 30
 
     def spread(key) -> float:

@@ -16,10 +16,10 @@ from privfl_lite.defenses import Context, Memory, ModelCloak
 from privfl_lite.defenses.modelcloak import perturbation, select
 from privfl_lite.gradients import flat, norm
 from privfl_lite.runtime import generator
-from privfl_lite.studies.modelcloak_fixed.attack import paper_table_2
+from privfl_lite.teach import ledger
 from privfl_lite.wire import Clip, Facts, Noise, Plan
 
-CHOSEN = {"MNIST": (5, 2), "CIFAR10": (3, 2), "LFW": (2, 3)}  # bold blue in Table II
+CHOSEN = ledger.paper("modelcloak/table-2")["chosen"]  # bold blue
 KINDS = [
     {},
     {"mode": "dynamic", "keep": "variance"},
@@ -263,12 +263,13 @@ def test_no_epsilon_for_noise_that_follows_the_data_or_none():
 def test_paper_epsilon_is_table_iii_and_opacus():
     from opacus.accountants import RDPAccountant
 
-    for sigma, rounds, printed in ((5, 100, 0.835), (3, 100, 1.528), (2, 60, 2.01)):
+    printed = ledger.paper("modelcloak/table-3")
+    for data, sigma, rounds in (("MNIST", 5, 100), ("CIFAR10", 3, 100), ("LFW", 2, 60)):
         ours = ModelCloak(2, sigma).paper_epsilon(rounds, 0.1)
         accountant = RDPAccountant()
         accountant.history = [(sigma, 0.1, rounds)]
         assert ours == pytest.approx(accountant.get_epsilon(1e-5))
-        assert round(ours, 3) == printed
+        assert round(ours, 3) == printed[data][sigma]
 
 
 def test_paper_epsilon_counts_the_smallest_dynamic_scale_of_each_round():
@@ -343,11 +344,11 @@ def grid(*rows: tuple[float, float, float, float]) -> list[dict]:
 
 @pytest.mark.parametrize("data", CHOSEN)
 def test_select_on_table_ii_gives_the_papers_choice(data):
-    cells = [c for c in paper_table_2() if c["data"] == data]
+    cells = ledger.grid("modelcloak/table-2", data, sigma="σ", clip="C")
     assert len(cells) == 30
     for order in (cells, cells[::-1]):
         best = select(order)
-        assert (best["sigma"], best["clip"]) == CHOSEN[data]
+        assert {"σ": best["sigma"], "C": best["clip"]} == CHOSEN[data]
     brute = max(c["accuracy"] for c in cells if c["success"] == 0)
     assert best["accuracy"] == brute
 
