@@ -58,7 +58,7 @@ class LODA(Defense):
 
     An image is obscured once: its encoding depends on the image, these settings and ``seed`` only,
     not on the round or on the caller's generator, so that a client does not hand out several
-    encodings of one image (which tell more). What was obscured is remembered.
+    encodings of one image (which tell more). A client keeps what it has obscured in its memory.
     """
 
     extractor: Net | str = "cpu"
