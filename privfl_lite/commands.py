@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import io
 import os
 import platform
 import shutil
@@ -24,6 +25,8 @@ from .errors import PrivflError, choose
 from .studies import STUDIES
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from .attacks import Attack
     from .data import Dataset
     from .wire import Upload
@@ -44,7 +47,7 @@ def attack(args: argparse.Namespace) -> dict:
         style()
         psnr = [row["psnr"] for row in result["per_image"]]
         truth, upload, found = picture
-        leak_picture(truth, upload, found, psnr).savefig(args.png, bbox_inches="tight")
+        args.outputs["png"] = _png(leak_picture(truth, upload, found, psnr))
     rows = result["per_image"]
     psnr = [row["psnr"] for row in rows]
     right = sum(row["label_true"] == row["label_found"] for row in rows)
@@ -69,7 +72,7 @@ def _attack_file(args: argparse.Namespace) -> dict:
         style()
         titles = [f"label {y}" for y in found.labels.tolist()]
         figure = show_images({"what the\nattacker\nrebuilds": found.images}, titles)
-        figure.savefig(args.png, bbox_inches="tight")
+        args.outputs["png"] = _png(figure)
     labels, cost = found.labels.tolist(), found.cost.tolist()
     print(f"{args.attack} on {args.upload}: {upload}")
     print(f"  labels  {', '.join(map(str, labels))}")
@@ -148,6 +151,8 @@ def _attack_once(args: argparse.Namespace, tool: Attack, sent: tuple) -> tuple:
 
 def compare(args: argparse.Namespace) -> dict:
     """Defenses, at their default settings, against attacks: a matrix of median PSNR in dB."""
+    if args.png:  # first, because it may be missing
+        from .teach.figures import matrix, style
     images = pf.data.load(args.dataset, args.size)
     defenses, attacks = args.defenses.split(","), args.attacks.split(",")
     for kind, names, table in (
@@ -172,12 +177,10 @@ def compare(args: argparse.Namespace) -> dict:
         print("\nstopped; the cells above are kept", file=sys.stderr)
     print(f"· does not apply; {args.images} images, {args.model} on {args.dataset}, untrained")
     if args.csv:
-        _write_csv(args.csv, rows)
+        args.outputs["csv"] = _csv(rows)
     if args.png:
-        from .teach.figures import matrix, style
-
         style()
-        matrix(rows, defenses, attacks).savefig(args.png, bbox_inches="tight")
+        args.outputs["png"] = _png(matrix(rows, defenses, attacks))
     return {**_settings(args, images), "table": rows}
 
 
@@ -194,12 +197,19 @@ def _cell(args: argparse.Namespace, defense: str, name: str, images: Dataset, se
     return {**row, "by": type(tool).__name__, "psnr_median": psnr, **result}
 
 
-def _write_csv(path: str, rows: list[dict]) -> None:
+def _csv(rows: list[dict]) -> str:
     columns = ("defense", "attack", "by", "letter", "psnr_median", "seconds", "does_not_apply")
-    with open(path, "w", newline="", encoding="utf-8") as file:
-        table = csv.DictWriter(file, columns, extrasaction="ignore")
-        table.writeheader()
-        table.writerows(rows)
+    file = io.StringIO(newline="")
+    table = csv.DictWriter(file, columns, extrasaction="ignore")
+    table.writeheader()
+    table.writerows(rows)
+    return file.getvalue()
+
+
+def _png(figure: Figure) -> bytes:
+    file = io.BytesIO()
+    figure.savefig(file, format="png", bbox_inches="tight")
+    return file.getvalue()
 
 
 def train(args: argparse.Namespace) -> dict:
@@ -366,7 +376,7 @@ def _fact(find: Callable[[], object]) -> object:
 
 
 def _plain(args: argparse.Namespace) -> dict:
-    hidden = ("run", "json", "png", "quiet", "threads")
+    hidden = ("run", "json", "png", "quiet", "threads", "outputs")
     return {k: v for k, v in vars(args).items() if k not in hidden}
 
 

@@ -27,7 +27,6 @@ from torch import Tensor
 from . import assets
 from .runtime import PrivflError, needs, torchvision
 
-
 # fmt: off
 SHA256 = {  # torchvision's class: file -> SHA-256, as torchvision's own prototype of 2022 has them
     "MNIST": {
@@ -187,5 +186,9 @@ REMOTE: dict[
     "svhn": ((73257, 26032), "`mnist`", _svhn),
     "lfw": ((2801, 934), "`faces`", _download("scikit-learn", "LFW", _lfw)),
     "celeba": ((162770, 19962), "`faces`", _download("torchvision", "CelebA", _celeba)),
-    "tinyimagenet": ((100000, 10000), "`photos`", _download("torchvision", "TinyImageNet", _tinyimagenet)),
+    "tinyimagenet": (
+        (100000, 10000),
+        "`photos`",
+        _download("torchvision", "TinyImageNet", _tinyimagenet),
+    ),
 }

@@ -1,8 +1,8 @@
 """What studies made: tables and trained weights, shipped with the package or made by the reader.
 
 ``privfl_lite/results`` is package data: a JSON file for each study, the ledger, and in ``weights``
-the networks we trained (16-bit safetensors with digests of their own, under 2 MB each; larger ones lie
-in the cache). A study that the reader runs writes into ``results`` where they are, or into
+the networks we trained (16-bit safetensors with digests of their own, under 2 MB each; larger ones
+lie in the cache). A study that the reader runs writes into ``results`` where they are, or into
 ``PRIVFL_RESULTS``, in the same order; what stands there is preferred to what was shipped.
 """
 

@@ -1,7 +1,7 @@
 """Usage: hashes.py REPORT. Compare what pip downloaded, by its report, with hashes.txt.
 
-A file that hashes.txt names and that has another SHA-256 is an error, and exit code 1. Files that it
-does not name are counted: another machine, a GPU library, a build from PyTorch's own index.
+A file that hashes.txt names and that has another SHA-256 is an error, and exit code 1. Files that
+it does not name are told: another machine, a GPU library, a build from PyTorch's own index.
 """
 
 from __future__ import annotations

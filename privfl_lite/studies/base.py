@@ -70,7 +70,7 @@ class Study:
 
     def _resume(self, part: Path, settings: dict) -> dict:
         """The cells that were computed before with these settings; none if there are none."""
-        new = {"settings": settings, "versions": _versions(), "sources": {}, "seconds": 0.0}
+        new: dict = {"settings": settings, "versions": _versions(), "sources": {}, "seconds": 0.0}
         if not part.exists():
             return {**new, "cells": []}
         remedy = "delete it and run the study again"

@@ -230,7 +230,7 @@ def test_an_archive_with_another_sha256_is_not_kept(monkeypatch, tmp_path, archi
 
     monkeypatch.delenv("PRIVFL_OFFLINE")
     monkeypatch.setattr(downloads, "torchvision", fake_torchvision(SVHN=svhn))
-    with pytest.raises(PrivflError, match="train_32x32.mat does not have the expected sha256"):
+    with pytest.raises(PrivflError, match=r"train_32x32\.mat does not have the expected sha256"):
         downloads._plain("SVHN", "train", "test", classes=tuple("abcd"))(tmp_path)
 
 
