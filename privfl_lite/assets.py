@@ -268,12 +268,12 @@ class Package(NamedTuple):
             options += " --no-cache-dir --retries=1 --timeout=15"
         if not program[0]:
             raise PrivflError("npm is not installed")
-        with (work / "log").open("wb") as log:
-            env = {**os.environ, "TMPDIR": str(work)}
-            subprocess.run([*program, *options.split()], cwd=work, env=env, stdout=log, stderr=log)
+        command, env = [*program, *options.split()], {**os.environ, "TMPDIR": str(work)}
+        pipe, both = subprocess.PIPE, subprocess.STDOUT
+        done = subprocess.run(command, cwd=work, env=env, stdout=pipe, stderr=both)
         for tarball in (*work.glob("*.tgz"), *work.glob("*.tar.gz")):
             return tarball
-        lines = (work / "log").read_text(errors="replace").splitlines()
+        lines = done.stdout.decode(errors="replace").splitlines()
         if any("ENOSPC" in line or "No space left" in line for line in lines):
             raise OSError(errno.ENOSPC, "No space left on device")
         errors = [line for line in lines if line.startswith(("npm error", "npm ERR", "ERROR"))]
