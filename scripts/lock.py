@@ -27,19 +27,31 @@ HEAD = """\
 GPU = re.compile(r"nvidia-|cuda-|triton$")
 HASHES = """\
 # SHA-256 of the wheels of constraints.txt on the Python Package Index: what pip takes with Python
-# {pythons}, on {machines}. Made by `make lock`; do not edit.
+# {pythons}, on
+# {machines}.
+# Made by `make lock`; do not edit.
 # scripts/hashes.py compares what was downloaded. Not known, so not compared: other machines, GPU
 # libraries, and PyTorch's CPU builds, which come from an index of their own.
 """
-MACHINES = {  # name: the platforms that pip may take there
-    "Linux x86-64": "manylinux_2_28_x86_64 manylinux_2_27_x86_64 manylinux_2_17_x86_64 "
-    "manylinux2014_x86_64 manylinux_2_12_x86_64 manylinux2010_x86_64 manylinux_2_5_x86_64 "
-    "manylinux1_x86_64",
-    "Linux ARM": "manylinux_2_28_aarch64 manylinux_2_27_aarch64 manylinux_2_17_aarch64 "
-    "manylinux2014_aarch64",
-    "macOS ARM": "macosx_14_0_arm64 macosx_13_0_arm64 macosx_12_0_arm64 macosx_11_0_arm64 "
-    "macosx_11_0_universal2 macosx_10_15_universal2 macosx_10_13_universal2 "
-    "macosx_10_12_universal2 macosx_10_9_universal2",
+OLD = (28, 27, 17, 12, 5)  # versions 2.x of glibc
+NEW = (*range(40, 16, -1), 12, 5)
+NAMES = {17: "2014", 12: "2010", 5: "1"}  # older names of the same
+
+
+def linux(processor: str, glibc: tuple[int, ...]) -> list[str]:
+    names = [f"_2_{n}" for n in glibc] + [NAMES[n] for n in glibc if n in NAMES]
+    return [f"manylinux{name}_{processor}" for name in names]
+
+
+MACHINES = {  # name: the platforms that pip may take there, best first
+    "Linux x86-64": linux("x86_64", OLD),
+    "Linux x86-64 with a newer glibc": linux("x86_64", NEW),
+    "Linux ARM": linux("aarch64", OLD),
+    "Linux ARM with a newer glibc": linux("aarch64", NEW),
+    "macOS ARM": [
+        *(f"macosx_{n}_0_arm64" for n in (14, 13, 12, 11)),
+        *(f"macosx_{n}_universal2" for n in ("11_0", "10_15", "10_13", "10_12", "10_9")),
+    ],
 }
 
 
@@ -75,7 +87,7 @@ def hashes(pythons: list[str]) -> dict[str, str]:
     for platforms in MACHINES.values():
         for python in pythons:
             options = f"--no-deps --python-version {python} --implementation cp -r constraints.txt"
-            options += "".join(f" --platform {name}" for name in platforms.split())
+            options += "".join(f" --platform {name}" for name in platforms)
             alone = {"PIP_CONFIG_FILE": os.devnull, "PIP_FIND_LINKS": "", "PIP_INDEX_URL": ""}
             alone["PIP_EXTRA_INDEX_URL"] = ""
             found |= dict(map(file_and_hash, ask_pip(options, **alone)))
