@@ -203,8 +203,10 @@ def start(folder: Path, seconds: float, count: int = 1) -> subprocess.Popen:
 def test_of_several_processes_one_works_and_the_others_take_its_result(tmp_path):
     process = start(tmp_path, 0.3, count=8)
     out, err = process.communicate(timeout=120)
-    assert process.returncode == 0 and out == "[0, 1, 4, 9, 16, 25]\n" * 8, err
-    assert err.count("; waiting until it is done\n") == len(err.splitlines()) == 7
+    assert process.returncode == 0, err
+    assert sorted(out.replace("\n", "")) == sorted("[0, 1, 4, 9, 16, 25]" * 8)  # lines may mix
+    assert out.count("[0, 1, 4, 9, 16, 25]") == 8
+    assert err.count("another process works on squares") == err.count("; waiting until") == 7
     assert (tmp_path / "calls").read_text() == "x" * 6
     assert os.listdir(tmp_path / "results") == ["squares.json"]
 
