@@ -4,6 +4,7 @@
 VENV   := .venv
 PY     := $(VENV)/bin/python
 STAMP  := $(VENV)/installed
+PEERS  := .peers
 JOBS   ?= 2
 HTML   := _build/html
 
@@ -19,11 +20,11 @@ WHEEL  := _build/wheel
 NBVAL  := --nbval-lax --nbval-kernel-name wheel --nbval-sanitize-with tests/nbval_sanitize.cfg \
           --nbval-cell-timeout 300
 
-.PHONY: help book test test-fast test-data wheel lint lab bench clean distclean setup lock browser vendor
+.PHONY: help book test test-fast test-data wheel lint lab bench bench-peers clean distclean setup lock browser vendor
 .DEFAULT_GOAL := help
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
 
 setup: $(STAMP) ## create .venv and install (the other targets do this by themselves)
 
@@ -69,15 +70,18 @@ lint: $(STAMP) ## sort imports and format all Python
 lab: $(STAMP) ## open JupyterLab on the chapters
 	@$(PY) -m jupyterlab --notebook-dir=book
 
-bench: $(STAMP) ## measure ratios side by side and store them in benchmarks/
-	@$(PY) benchmarks/run.py
+bench: $(STAMP) ## measure speed side by side, about 20 minutes, and store it as one run in benchmarks/
+	@$(or $(wildcard $(PEERS)/bin/python),$(PY)) -m benchmarks.run
+
+bench-peers: $(STAMP) ## install breaching and Flower into .peers, so that make bench compares with them
+	@$(PY) -m benchmarks.peers $(PEERS)
 
 clean: ## remove everything that was built (keeps .venv and the data cache)
 	rm -rf _build .pytest_cache .ruff_cache .mypy_cache
-	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +
+	find . -name __pycache__ -not -path './$(VENV)/*' -not -path './$(PEERS)/*' -prune -exec rm -rf {} +
 
-distclean: clean ## remove .venv and book/_vendor as well
-	rm -rf $(VENV) *.egg-info book/_vendor
+distclean: clean ## remove .venv, .peers and book/_vendor as well
+	rm -rf $(VENV) $(PEERS) *.egg-info book/_vendor
 
 # The package as a wheel, installed, and each notebook alone in a folder: notebooks are run there.
 wheel: $(STAMP)

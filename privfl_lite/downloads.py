@@ -173,9 +173,9 @@ def _debian_fashion(work: Path) -> tuple[str, assets.Files]:
 
 
 FASHION = Path("/usr/share/datasets/fashion-mnist")  # of a Debian package
-_mnist_full = _plain("MNIST", True, False, classes=assets.DIGITS)
+_mnist_full = _plain("MNIST", True, False, classes=assets.readers.DIGITS)
 _fashion = _plain("FashionMNIST", True, False)
-_svhn = _plain("SVHN", "train", "test", classes=assets.DIGITS)
+_svhn = _plain("SVHN", "train", "test", classes=assets.readers.DIGITS)
 REMOTE: dict[
     str, tuple[Any, ...]
 ] = {  # name: (training and test images), stand-in, sources to try before a registry copy

@@ -11,56 +11,39 @@ Chapter 1 builds the same from nothing.
 from __future__ import annotations
 
 import copy
-import hashlib
-import os
-import pickle
+import secrets
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
 
-from .client import (
+from . import checkpoint
+from .client import Diverged, as_batch, image_shape, send, upload_of
+from .defenses.base import Defense, Memory
+from .gradients import Tensors, norm
+from .models import Net, wrap
+from .privacy import Epsilon, account
+from .reports import Report, evaluate
+from .runtime import PrivflError, choose, device, generator, progress
+from .spending import bare_statistics, training_of
+from .stored import identity
+from .training import SHUFFLE as SHUFFLE
+from .training import (
     Data,
-    as_batch,
+    Local,
+    Trained,
     batching_pays,
     clients_at_once,
-    gradients_of,
-    image_shape,
+    groups,
     private_tensors,
-    server_copy,
-    through_update_door,
-    train_many,
-    train_one,
-    update_context,
 )
-from .defenses.base import Defense, Memory
-from .gradients import Tensors, length
-from .models import Net, wrap
-from .runtime import PrivflError, choose, device, generator, progress, seeded
-from .stored import identity
 from .wire import Plan, Upload
+from .workers import Workers
 
-# purposes of random streams: who takes part; what a client draws; what the server draws
-SAMPLING, SHUFFLE, SERVER = 0, 1, 2
-
-
-@dataclass(frozen=True)
-class Report:
-    """One round: who took part, how good the global model now is, and what it cost."""
-
-    round: int  # counted from 1
-    clients: list[int]
-    accuracy: float | None  # share of right answers on the test data
-    loss: float | None  # mean cross-entropy there
-    norms: list[float]  # Euclidean length of each client's upload
-    epsilon: float | None  # privacy spent so far, where the defense accounts for it
-    seconds: float
-    uploads: list[Upload] = field(default_factory=list, repr=False)
+SAMPLING, SERVER = 0, 2  # purposes of random streams: who takes part; what the server draws
 
 
 @dataclass
@@ -71,9 +54,13 @@ class FedAvg:
     (``sampling="fixed"``), or each one independently so that this many are expected ("poisson").
     ``share="update"``: a client trains by ``plan`` and sends Δ; the server adds the mean of the Δ.
     ``share="gradient"``: it sends the gradient over all its data; the server takes one step with
-    rate ``plan.eta``. Means are weighted by numbers of examples, or "uniform". ``schedule(round)``
-    multiplies the rate. ``fast=True`` trains many clients at once, ``False`` one after the other;
-    None takes what is quicker (``batching_pays``).
+    rate ``plan.eta``. Means are weighted by numbers of examples, or "uniform"; "fixed": the sum
+    over the number of clients that are *expected*, whoever comes, so that the divisor tells nothing
+    and a round without clients still passes the server's door. ``schedule(round)`` multiplies the
+    rate. ``secure=True`` takes the noise of defenses, and who takes part, from the operating system
+    instead of ``seed``. ``fast=True`` trains many clients at once, ``False`` one after the other;
+    None takes what is quicker (``batching_pays``). ``workers=2`` trains in so many processes, one
+    thread each with ``OMP_NUM_THREADS=1``, and gives the same bits as 1 (``workers``).
 
     ``checkpoint`` names a file written after every round: a later run with the same settings goes
     on from there and ends with the same bits. The model that is passed in stays as it is.
@@ -91,84 +78,123 @@ class FedAvg:
     schedule: Callable[[int], float] | None = None
     defense: Defense = field(default_factory=Defense)
     fast: bool | None = None
+    workers: int = 1
     keep_uploads: bool = False
     checkpoint: str | Path | None = None
     seed: int = 0
     show: bool = True
+    secure: bool = False
 
     def __post_init__(self) -> None:
         choose("sampling", self.sampling, ("fixed", "poisson"))
         choose("share", self.share, ("update", "gradient"))
-        choose("weighting", self.weighting, ("examples", "uniform"))
-        if self.rounds < 1:
-            raise PrivflError(f"rounds must be at least 1; got {self.rounds}")
-        if not 1 <= (self.per_round or len(self.clients)) <= len(self.clients):
-            raise PrivflError(
-                f"per_round must lie in 1…{len(self.clients)}, the number of clients; "
-                f"got {self.per_round}"
-            )
+        choose("weighting", self.weighting, ("examples", "uniform", "fixed"))
+        for name in ("rounds", "workers"):
+            if getattr(self, name) < 1:
+                raise PrivflError(f"{name} must be at least 1; got {getattr(self, name)}")
+        if self.workers > 1 and (self.share == "gradient" or device().type == "cuda"):
+            raise PrivflError("workers train on a CPU; with share='gradient' or a GPU take 1")
+        n = len(self.clients)
+        if not 1 <= (self.per_round or n) <= n:
+            got = f"got {self.per_round}"
+            raise PrivflError(f"per_round must lie in 1…{n}, the number of clients; {got}")
         self.model = wrap(self.model, *image_shape(self.clients[0][0]))
         self.clients = [
             as_batch(self.model, x, y, f"client {c}") for c, (x, y) in enumerate(self.clients)
         ]
         if self.test is not None:
             self.test = as_batch(self.model, *self.test, "the test data")
-        self.memory = Memory()  # what clients remember belongs to this run
+        self.memory = Memory(self.secure)  # what clients remember belongs to this run
         self.model = self.defense.model(copy.deepcopy(self.model)).to(device())
-        self.per_round = self._expected = self.per_round or len(self.clients)
+        self.per_round = self.expected = self.per_round or len(self.clients)
         self.fast = batching_pays(self.model) if self.fast is None else self.fast
         self.history: list[Report] = []
+        self._local = Local(self.clients, self.defense, self.fast, self.seed)
+        self.leaving = {
+            n: tuple(p.shape) for n, p in self.model.named_parameters() if self.defense.leaves(n)
+        }
+        self.statistics = bare_statistics(self.model, self.defense, self.plan, self.share)
         self._identity = self._describe()
 
     def __iter__(self) -> Iterator[Report]:
         self._resume()
         yield from self.history
         todo = range(len(self.history) + 1, self.rounds + 1)
-        for r in progress(todo, "rounds", show=self.show):
-            self.history.append(self._play(r))
-            self._save()
-            yield self.history[-1]
+        many = self.workers > 1 and len(todo) > 0
+        with Workers(self.workers, self._local, self.model) if many else self._local as trainer:
+            for r in progress(todo, "rounds", show=self.show):
+                self.history.append(self._play(r, trainer))
+                self._save()
+                yield self.history[-1]
 
-    def _play(self, r: int) -> Report:
+    def finish(self) -> FedAvg:
+        """The run after its last round; if it diverges, after the last one with finite uploads."""
+        try:
+            for _ in self:
+                pass
+        except Diverged:
+            if not self.history:
+                raise
+        return self
+
+    def _play(self, r: int, trainer: Local | Workers) -> Report:
         """Round r: sample, train, average, measure."""
         began = time.perf_counter()
         chosen, plan = self._sample(r), self.plan
         if self.schedule is not None:
             plan = replace(plan, eta=plan.eta * self.schedule(r))
-        total: Tensors = {}
-        weight, largest, norms, uploads = 0.0, 0.0, [], []
+        mean, largest, norms, uploads = self._gather(chosen, plan, r, trainer)
+        if mean:
+            rng = generator(self.seed, SERVER, r)
+            learned = {n: mean[n] for n, _ in self.model.named_parameters() if n in mean}
+            after = self.defense.average(learned, largest, rng, self.memory)
+            self._step(mean | after, plan)
+        accuracy, loss = self._measure(self.test) if self.test else (None, None)
+        epsilon = account(self.defense, training_of(self, chosen))
+        seconds = time.perf_counter() - began
+        return Report(r, chosen, accuracy, loss, norms, epsilon, seconds, uploads)
+
+    def _gather(
+        self, chosen: list[int], plan: Plan, r: int, trainer: Local | Workers
+    ) -> tuple[Tensors, float, list[float], list[Upload]]:
+        """The weighted mean of what the chosen send, the largest weight in it, lengths, uploads."""
         at_once = clients_at_once(self.model, plan.batch_size) if self.fast else 1
-        for i in range(0, len(chosen), at_once):
-            who = chosen[i : i + at_once]
-            with seeded(self.seed, SHUFFLE, r, who[0]):  # for a network that draws noise itself
-                sent, buffers = self._collect(who, plan, r)
-            w = torch.tensor([self._weight(c) for c in who], device=device())
+        parts, now = groups(chosen, at_once), (plan, r, self.memory)
+        each: Iterable[Trained | None] = [None] * len(parts)
+        if self.share == "update":
+            each = trainer.train_all(self.model, parts, *now)
+        by_size = self.weighting == "examples"
+        weight = {c: float(len(self.clients[c][0])) if by_size else 1.0 for c in chosen}
+        fixed = self.weighting == "fixed"
+        total = {n: torch.zeros_like(self.model.get_parameter(n)) for n in self.leaving if fixed}
+        norms, uploads = [], []
+        for who, trained in zip(parts, each, strict=True):
+            sent, buffers = send(self._local, self.model, who, trained, *now)
+            w = torch.tensor([weight[c] for c in who], device=device())
             for n, t in {**sent, **buffers}.items():
                 t = t if t.is_floating_point() else t.to(w)  # batch norm's counter
                 part = torch.tensordot(w.to(t), t, dims=1)  # sum of the clients' w·Δ
                 total[n] = total[n] + part if n in total else part
-            weight += w.sum().item()
-            largest = max(largest, w.max().item())
-            norms += length(sent).tolist()
+            norms += norm(sent).tolist()
             if self.keep_uploads:
-                uploads += [self._upload(c, k, sent, plan) for k, c in enumerate(who)]
-        if chosen:
-            mean = {n: t / weight for n, t in total.items()}
-            rng = generator(self.seed, SERVER, r)
-            learned = {n: mean[n] for n, _ in self.model.named_parameters() if n in mean}
-            door = learned, largest / weight, rng, self.memory
-            self._step(mean | self.defense.average(*door), plan)
-        accuracy, loss = self._measure(self.test) if self.test else (None, None)
-        rate = self._expected / len(self.clients)
-        epsilon = self.defense.epsilon(r, rate, sampling=self.sampling, memory=self.memory)
-        seconds = time.perf_counter() - began
-        return Report(r, chosen, accuracy, loss, norms, epsilon, seconds, uploads)
+                rows = [{n: t[k : k + 1] for n, t in sent.items()} for k in range(len(who))]
+                uploads += [
+                    upload_of(self._local, self.model, c, row, plan, self.share)
+                    for c, row in zip(who, rows, strict=True)
+                ]
+        whole = float(self.expected) if fixed else sum(weight.values())
+        largest = (1.0 if fixed else max(weight.values(), default=0.0)) / (whole or 1.0)
+        return {n: t / whole for n, t in total.items()}, largest, norms, uploads
 
     def _sample(self, r: int) -> list[int]:
         n, rng = len(self.clients), generator(self.seed, SAMPLING, r)
+        if self.secure:  # who takes part must be as secret as the noise
+            coins = [c for c in range(n) if secrets.randbelow(n) < self.expected]
+            drawn = secrets.SystemRandom().sample(range(n), min(n, self.expected))
+            return coins if self.sampling == "poisson" else sorted(drawn)
         if self.sampling == "poisson":
-            return (torch.rand(n, generator=rng) < self._expected / n).nonzero().flatten().tolist()
-        return torch.randperm(n, generator=rng)[: self._expected].sort().values.tolist()
+            return (torch.rand(n, generator=rng) < self.expected / n).nonzero().flatten().tolist()
+        return torch.randperm(n, generator=rng)[: self.expected].sort().values.tolist()
 
     def personal(self, client: int) -> Net:
         """The model as this client uses it: the global one, with what the client keeps at home."""
@@ -186,55 +212,6 @@ class FedAvg:
         accuracy, loss = (sum(column) / n for column in zip(*scores, strict=True))
         return accuracy, loss
 
-    def _weight(self, client: int) -> float:
-        return float(len(self.clients[client][0])) if self.weighting == "examples" else 1.0
-
-    def _collect(self, who: list[int], plan: Plan, r: int) -> tuple[Tensors, Tensors]:
-        """What these clients send, (K, *shape) each, and the changes of their buffers."""
-        rngs = [generator(self.seed, SHUFFLE, r, c) for c in who]
-        held = ([t.to(device()) for t in self.clients[c]] for c in who)
-        data = [
-            self.defense.data(x, y, rng, self.memory[c])
-            for (x, y), c, rng in zip(held, who, rngs, strict=True)
-        ]
-        own = private_tensors(self.defense, self.model, who, self.memory)
-        if self.share == "gradient":
-            how = plan.mode, r, who, self.memory
-            sent = gradients_of(self.model, data, self.defense, rngs, *how)
-            buffers, after = {}, {n: t - plan.eta * sent[n] for n, t in own.items() if n in sent}
-        else:
-            if self.fast:
-                many = data, plan, self.defense, rngs, r, who, self.memory
-                delta, after = train_many(self.model, *many)
-            else:
-                one = data[0], plan, self.defense, rngs[0], r, who[0], self.memory
-                delta, after = train_one(self.model, *one)
-            buffers = {n: after[n] - b for n, b in self.model.named_buffers() if n not in own}
-            after |= {n: t + delta[n] for n, t in own.items() if n in delta}
-            ctx = update_context(self.model, data, rngs, self.defense, who, r, self.memory)
-            sent = through_update_door(delta, ctx, self.defense)
-        for k, ok in enumerate(length(sent).isfinite().tolist()):
-            if not ok:
-                raise PrivflError(
-                    f"client {who[k]} sent NaN or infinite values in round {r}; "
-                    f"a lower rate than eta={plan.eta:g} may help"
-                )
-        for k, c in enumerate(who):
-            mine = {n: after.get(n, t)[k].detach().clone() for n, t in own.items()}
-            self.memory.private[c] = mine
-        return {n: t for n, t in sent.items() if self.defense.leaves(n)}, buffers
-
-    def _upload(self, client: int, k: int, sent: Tensors, plan: Plan) -> Upload:
-        update = self.share == "update"
-        return Upload(
-            {n: t[k : k + 1].detach().clone() for n, t in sent.items()},
-            self.share,
-            server_copy(self.model, self.defense),
-            batch=len(self.clients[client][0]),
-            mode=plan.mode,
-            plan=plan if update else None,
-        )
-
     def _step(self, mean: Tensors, plan: Plan) -> None:
         """Move the global model by the mean update, or by −η times the mean gradient."""
         rate = 1.0 if self.share == "update" else -plan.eta
@@ -248,11 +225,11 @@ class FedAvg:
 
     def _describe(self) -> str:
         """Settings, first weights and data of this run, so that no other run is continued."""
-        seen = hashlib.sha256()
-        for t in (*self.model.state_dict().values(), *(t for pair in self.clients for t in pair)):
-            seen.update(t.detach().cpu().contiguous().numpy().tobytes())
+        images = (t for pair in self.clients for t in pair)
+        seen = checkpoint.fingerprint((*self.model.state_dict().values(), *images))
         how = (self.per_round, self.sampling, self.share, self.weighting, self.seed)
-        return f"{identity(self.plan)} {identity(self.defense)} {how} {seen.hexdigest()[:16]}"
+        secure = " secure" * self.secure
+        return f"{identity(self.plan)} {identity(self.defense)} {how} {seen}{secure}"
 
     def _rates(self, rounds: int) -> list[float]:
         """By what the schedule multiplies the rate in the first of the rounds."""
@@ -262,34 +239,24 @@ class FedAvg:
         """Go on from the checkpoint, if there is one and it is of this run."""
         if self.history or self.checkpoint is None or not Path(self.checkpoint).exists():
             return
-        try:
-            saved = torch.load(self.checkpoint, map_location=device(), weights_only=True)
-            history = [Report(**r) for r in saved["history"]]
-        except (RuntimeError, EOFError, pickle.UnpicklingError, OSError, KeyError, TypeError):
-            raise PrivflError(
-                f"the checkpoint {self.checkpoint} is damaged; delete it to start again"
-            ) from None
-        same = saved["settings"] == self._identity and saved["rates"] == self._rates(len(history))
-        if not same or len(history) > self.rounds:
-            raise PrivflError(
-                f"the checkpoint {self.checkpoint} is of a run with other settings or more rounds; "
-                "delete it or name another file"
-            )
+        saved = checkpoint.load(self.checkpoint, self._identity, self._rates, self.rounds)
         self.model.load_state_dict(saved["model"])
         self.memory.load_state_dict(saved["memory"])
-        self.history = history
+        self.history = [
+            Report(**{**r, "epsilon": Epsilon.load(r["epsilon"])}) for r in saved["history"]
+        ]
 
     def _save(self) -> None:
-        """Write the checkpoint beside its place, then move it there in one step."""
         if self.checkpoint is None:
             return
-        reports = [asdict(replace(r, uploads=[])) for r in self.history]
-        state: dict[str, Any] = {"settings": self._identity}
-        state |= {"model": self.model.state_dict(), "history": reports}
-        state |= {"rates": self._rates(len(self.history)), "memory": self.memory.state_dict()}
-        part = Path(f"{self.checkpoint}.part")
-        torch.save(state, part)
-        os.replace(part, self.checkpoint)
+        state = {
+            "settings": self._identity,
+            "rates": self._rates(len(self.history)),
+            "model": self.model.state_dict(),
+            "memory": self.memory.state_dict(),
+            "history": [asdict(replace(r, uploads=[])) for r in self.history],
+        }
+        checkpoint.save(self.checkpoint, state)
 
 
 def fedavg(
@@ -297,15 +264,3 @@ def fedavg(
 ) -> FedAvg:
     """``FedAvg`` as a function: reads better in ``for report in fedavg(…)``."""
     return FedAvg(model, clients, rounds, plan or Plan(), **settings)
-
-
-def evaluate(model: nn.Module, x: Tensor, y: Tensor, batch: int = 500) -> tuple[float, float]:
-    """(accuracy, mean cross-entropy) of the model in eval mode on x (N, C, H, W) and y (N,)."""
-    home, net = next(model.parameters()).device, copy.deepcopy(model).eval()
-    right = loss = 0.0
-    with torch.no_grad(), seeded(0):
-        for xb, yb in zip(x.split(batch), y.split(batch), strict=True):
-            logits, yb = net(xb.to(home)), yb.to(home)
-            right += (logits.argmax(1) == yb).sum().item()
-            loss += cross_entropy(logits, yb, reduction="sum").item()
-    return right / len(x), loss / len(x)

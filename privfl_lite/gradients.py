@@ -110,8 +110,8 @@ def _short(names: Sequence[str]) -> str:
     return ", ".join(names[:4]) + (f", … ({len(names)})" if len(names) > 4 else "")
 
 
-def length(tensors: Tensors) -> Tensor:
-    """Euclidean length of each client's tensors (K, *shape) taken as one vector, (K,)."""
+def norm(tensors: Tensors) -> Tensor:
+    """Euclidean norm of each client's tensors (K, *shape) taken as one vector, (K,)."""
     return torch.stack([t.flatten(1).pow(2).sum(1) for t in tensors.values()]).sum(0).sqrt()
 
 
@@ -131,15 +131,15 @@ def clip(tensors: Tensors, bound: float, per: str = "update") -> tuple[Tensors, 
     out: Tensors = {}
     left = []
     for group in groups:
-        norm = length(group)
-        scale = (bound / norm.clamp(min=1e-30)).clamp(max=1.0)
+        long = norm(group)
+        scale = (bound / long.clamp(min=1e-30)).clamp(max=1.0)
         out |= {n: t * per_client(scale, t) for n, t in group.items()}
-        left.append(norm * scale)
+        left.append(long * scale)
     return out, torch.stack(left).amax(0)
 
 
 def per_client(values: Tensor, like: Tensor) -> Tensor:
-    """One number a client (K,), shaped so that it multiplies the client's tensor (K, *shape)."""
+    """One number per client (K,), shaped so that it multiplies the client's tensor (K, *shape)."""
     return values.to(like).view(-1, *[1] * (like.dim() - 1))
 
 
@@ -197,6 +197,27 @@ def gradient_function(model: nn.Module) -> Callable[..., Tensors]:
         if len(x) == 1:  # without vmap, which costs a tenth
             return {n: t[None] for n, t in one(theta, x[0], y[0]).items()}
         return many(theta, x, y)
+
+    return gradient
+
+
+def own_gradient(model: nn.Module) -> Callable[[Tensor, Tensor], Tensors]:
+    """g(x, y): ``gradient_function`` at the model's own weights, quicker for one batch (U = 1).
+
+    That is plain autograd then, which gives the same bits; inside a transform of ``torch.func`` it
+    would miss what they follow. The model's weights are made to ask for gradients: hand it a copy.
+    """
+    own, loss, many = dict(model.named_parameters()), loss_function(model), gradient_function(model)
+    theta = weights(model.requires_grad_())
+
+    def gradient(x: Tensor, y: Tensor) -> Tensors:
+        if len(x) > 1 or torch._C._functorch.peek_interpreter_stack() is not None:
+            return many(theta, x, y)
+        again = torch.is_grad_enabled() and (x.requires_grad or y.requires_grad)
+        with torch.enable_grad():
+            f = loss(model(x[0]), y[0])
+        g = torch.autograd.grad(f, list(own.values()), create_graph=again, materialize_grads=True)
+        return {n: t[None] for n, t in zip(own, g, strict=True)}
 
     return gradient
 

@@ -65,9 +65,15 @@ def seeded(seed: int, *keys: int) -> Iterator[None]:
 
     For code that takes no generator: the first weights of a layer, a network that draws noise.
     """
-    with torch.random.fork_rng():
-        torch.manual_seed(generator(seed, *keys).initial_seed())
-        yield
+    begin = generator(seed, *keys).initial_seed()
+    if torch.cuda.is_available():
+        with torch.random.fork_rng():
+            torch.manual_seed(begin)
+            yield
+    else:  # without a GPU ``torch.manual_seed`` writes down a stack of calls, a millisecond each
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(begin)
+            yield
 
 
 def progress(items: Iterable, label: str, total: int | None = None, show: bool = True) -> tqdm:

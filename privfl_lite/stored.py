@@ -9,6 +9,7 @@ lie in the cache). A study that the reader runs writes into ``results`` where th
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import pickle
 import sys
@@ -17,6 +18,7 @@ from dataclasses import fields, is_dataclass
 from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -25,7 +27,7 @@ from safetensors.torch import save as to_bytes
 from torch import Tensor, nn
 
 from . import disk
-from .runtime import PrivflError
+from .runtime import PrivflError, choose
 
 SHIPPED = Path(str(files(__package__) / "results"))
 
@@ -47,6 +49,12 @@ def find(name: str) -> Path:
 @lru_cache(maxsize=64)
 def _say_once(sentence: str) -> None:
     print(sentence, file=sys.stderr)
+
+
+def benchmark(row: str) -> dict[str, Any]:
+    """A row of the last ``make bench``: ``value``, its ``quartiles``, against what, and the aim."""
+    rows = json.loads(find("benchmark.json").read_text(encoding="utf-8"))["rows"]
+    return rows[choose("row of the benchmark", row, rows)]
 
 
 def digest(state: dict[str, Tensor]) -> str:

@@ -23,7 +23,7 @@ TOP, LOW = 132, 442  # y of the first room of a wing; of the metrics
 
 CLIENTS = (
     ("data", "private images"),
-    ("models", "Net, build"),
+    ("models", "Net, build, wrap"),
     ("gradients", "one step, or many"),
     ("defenses", "act at their doors"),
     ("client", "trains, shares"),

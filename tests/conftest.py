@@ -7,6 +7,7 @@ them, and is skipped with a sentence; where others of the same shapes will do, `
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import count
 
 import hermetic  # noqa: F401  (first)
 import pytest
@@ -62,7 +63,7 @@ def stand_ins(tmp_path_factory: pytest.TempPathFactory) -> Iterator[bool]:
 
     def forget() -> None:
         pf.data._load.cache_clear()
-        pf.metrics._lpips_net.cache_clear()
+        pf.metrics.perceptual._lpips_net.cache_clear()
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PRIVFL_CACHE", str(tmp_path_factory.mktemp("stand-ins")))
@@ -116,6 +117,21 @@ def refused() -> Callable[[Callable, str], None]:
         assert says in str(error.value) and "\n" not in str(error.value)
 
     return told
+
+
+@pytest.fixture
+def bar_clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    """bar_clock(step): show progress bars, whose clock goes on by ``step`` seconds at every look.
+
+    So whether a bar shows up depends on the number of steps, not on how quick this machine is.
+    """
+
+    def start(step: float) -> None:
+        now = count(0, step)
+        monkeypatch.delenv("PRIVFL_PROGRESS", raising=False)
+        monkeypatch.setattr("tqdm.std.time", lambda: next(now))
+
+    return start
 
 
 @pytest.fixture(scope="module")

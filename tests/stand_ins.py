@@ -23,8 +23,8 @@ def cifar10(work: Path) -> tuple[str, assets.Files]:
     rng = np.random.default_rng(0)
     y = rng.integers(0, CLASSES, TRAIN + TEST)
     x = np.empty((len(y), 32, 32, 3), np.uint8)
-    for label, path in enumerate(data.PHOTOS.values()):
-        photo = Image.open(data._bundled(path))
+    for label, path in enumerate(data.embedded.PHOTOS.values()):
+        photo = Image.open(data.embedded.bundled(path))
         scale = 256 / min(photo.size)
         pixels = np.array(photo.resize([round(scale * side) for side in photo.size]))
         tiles = np.lib.stride_tricks.sliding_window_view(pixels, (32, 32), (0, 1))
@@ -33,7 +33,7 @@ def cifar10(work: Path) -> tuple[str, assets.Files]:
         x[rows] = tiles[top, left].transpose(0, 2, 3, 1)
     images, labels = torch.from_numpy(x).permute(0, 3, 1, 2), torch.from_numpy(y)
     train, test = (images[:TRAIN], labels[:TRAIN]), (images[TRAIN:], labels[TRAIN:])
-    return "a stand-in for tests", assets.pack(*train, *test, assets.CIFAR10)
+    return "a stand-in for tests", assets.pack(*train, *test, assets.readers.CIFAR10)
 
 
 def lpips(work: Path) -> tuple[str, assets.Files]:

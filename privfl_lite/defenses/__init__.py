@@ -11,6 +11,7 @@ from .dp_gaussian import DPGaussian
 from .dp_sgd import DPSGD
 from .entangle import Entangle
 from .fedkl import FedKL
+from .keep_statistics import KeepStatistics
 from .loda import LODA
 from .mixing import InstaHide, Mixup
 from .modelcloak import ModelCloak
@@ -61,6 +62,7 @@ __all__ = [
     "Entangle",
     "FedKL",
     "InstaHide",
+    "KeepStatistics",
     "Memory",
     "Mixup",
     "ModelCloak",

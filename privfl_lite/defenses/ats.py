@@ -98,6 +98,9 @@ class ATS(Defense):
                 out[rows] = transform(x[rows], indices, signs[rows].to(x))
         return out, y
 
+    def rows(self) -> int:
+        return 1  # each image by itself
+
     def facts(self, ctx: Context) -> Facts:
         return Facts(policy=self.policy)
 

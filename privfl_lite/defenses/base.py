@@ -16,9 +16,8 @@ computed beside it. ``A() + B()`` applies A, then B, at every door.
 
 from __future__ import annotations
 
-import copy
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
@@ -27,45 +26,11 @@ from torch import Tensor
 
 from ..gradients import Tensors
 from ..models import Net
+from ..privacy.mechanisms import Mechanism
+from ..runtime import PrivflError
 from ..wire import Facts, Noise, Plan
-
-
-class Memory:
-    """What is remembered from round to round, owned by a run and saved with it.
-
-    ``private[client]``: the tensors of the model that this client has for itself; the run trains
-    them and puts them back. ``memory[client]``: tensors that a defense writes. ``memory.run``:
-    numbers about the whole run. Each part of a chain has notes of its own (``part``).
-    """
-
-    def __init__(self) -> None:
-        self.private: dict[int, Tensors] = {}
-        self.clients: dict[int, Tensors] = {}
-        self.run: dict = {}
-        self.parts: dict[int, Memory] = {}
-
-    def __getitem__(self, client: int) -> Tensors:
-        return self.clients.setdefault(client, {})
-
-    def part(self, i: int) -> Memory:
-        """The notes of part i of a chain; private tensors are common to all parts."""
-        mine = self.parts.setdefault(i, Memory())
-        mine.private = self.private
-        return mine
-
-    def state_dict(self) -> dict:
-        """For a checkpoint; never on the wire."""
-        parts = {i: {**m.state_dict(), "private": {}} for i, m in self.parts.items()}
-        own = {"private": self.private, "clients": self.clients, "run": self.run}
-        return {**own, "parts": parts}
-
-    def load_state_dict(self, state: dict) -> None:
-        """Remember what the state says; the state itself stays as it is, whatever comes next."""
-        names = ("private", "clients", "run")
-        self.private, self.clients, self.run = (copy.deepcopy(state[name]) for name in names)
-        for i, part in state["parts"].items():
-            self.part(i).load_state_dict(part)
-            self.part(i)  # shares the private tensors again
+from .memory import Memory, Notes
+from .noise import Source, normal
 
 
 @dataclass(frozen=True)
@@ -87,9 +52,13 @@ class Context:
             object.__setattr__(self, "who", list(range(len(self.rngs))))
 
     def normal(self, like: Tensor) -> Tensor:
-        """Standard normal noise shaped like ``like`` (K, *shape), each client from its own rng."""
-        draws = [torch.randn(like.shape[1:], generator=rng) for rng in self.rngs]
-        return torch.stack(draws).to(like)
+        """Standard normal noise shaped like ``like`` (K, *shape), each from its own source."""
+        return normal(like, self.sources)
+
+    @property
+    def sources(self) -> Sequence[Source]:
+        """Where each client's noise comes from: its generator, or the operating system."""
+        return [None] * len(self.rngs) if self.memory.secure else self.rngs
 
     def on_upload(self, std: Callable[[int], float]) -> Noise:
         """Noise of ``std(B)`` on the mean gradient of B examples, as it lies on the upload.
@@ -111,13 +80,16 @@ class Defense:
     """No defense: every door is open. Subclasses override the doors that they guard.
 
     ``draws``: its network draws random numbers itself, for many clients at once other ones than for
-    one after the other.
+    one after the other. ``blind``: see ``looks``. ``anew``: its gradient door computes the gradient
+    from the data, whatever it is handed.
     """
 
     draws: ClassVar[bool] = False
+    blind: ClassVar[tuple[str, ...]] = ()
+    anew: ClassVar[bool] = False
 
     def data(
-        self, x: Tensor, y: Tensor, rng: torch.Generator, kept: Tensors | None = None
+        self, x: Tensor, y: Tensor, rng: torch.Generator, kept: Notes | None = None
     ) -> tuple[Tensor, Tensor]:
         """Replace one client's images (n, C, H, W) and labels (n,) or (n, classes).
 
@@ -149,20 +121,40 @@ class Defense:
         """Change the mean of the uploads, at the server; a client weighs at most ``share``."""
         return mean
 
-    def epsilon(
-        self,
-        rounds: int,
-        rate: float,
-        delta_dp: float = 1e-5,
-        sampling: str = "poisson",
-        memory: Memory | None = None,
-    ) -> float | None:
-        """The ε that holds after these rounds, or None where no guarantee is claimed.
+    # What accounting asks (privacy.account); the answers here are safe for any subclass.
 
-        A share ``rate`` of the clients takes part in a round, drawn by ``sampling``; ``memory`` is
-        that of the run.
+    def mechanism(self, tensors: Mapping[str, tuple[int, ...]]) -> Mechanism | str:
+        """The clip and the noise from which an ε follows; or why there is none ("": no noise).
+
+        ``tensors``: name -> shape of all that leaves a client.
         """
-        return None
+        return ""
+
+    def guards(self, door: str) -> bool:
+        """Whether this door does anything."""
+        return getattr(type(self), door) is not getattr(Defense, door)
+
+    def looks(self, door: str) -> bool:
+        """Whether this door uses private data besides what it is handed, so that after noise has
+        been added it brings them in again. ``blind`` names those that do not."""
+        return self.guards(door) and door not in self.blind
+
+    def rows(self) -> int | None:
+        """Rows of the training data in which one example ends up; None where that is unknown."""
+        return None if self.guards("data") else 1
+
+    def crosses(self) -> bool:
+        """Whether one client's data get into the uploads of others."""
+        return False
+
+    def speaks(self, claim: str, door: str) -> bool:
+        """Whether this claim is of the class that wrote the door, or of a later one: where a
+        subclass changes a door, what its parent said of it no longer counts."""
+
+        def written(name: str) -> int:
+            return next(i for i, c in enumerate(type(self).__mro__) if name in vars(c))
+
+        return written(claim) <= written(door)
 
     def facts(self, ctx: Context) -> Facts:
         """What an attacker may be granted about these clients' uploads with ``knows=``."""
@@ -178,15 +170,25 @@ class Chain(Defense):
 
     parts: tuple[Defense, ...]
 
+    def __post_init__(self) -> None:
+        before: list[str] = []
+        for part in self.parts:
+            if part.anew and before:
+                raise PrivflError(
+                    f"{before[0]} has no effect before {type(part).__name__}, which computes the "
+                    "gradient anew; put it behind"
+                )
+            before += [type(part).__name__] if part.guards("gradient") else []
+
     @property
     def draws(self) -> bool:  # type: ignore[override]
         return any(part.draws for part in self.parts)
 
     def data(
-        self, x: Tensor, y: Tensor, rng: torch.Generator, kept: Tensors | None = None
+        self, x: Tensor, y: Tensor, rng: torch.Generator, kept: Notes | None = None
     ) -> tuple[Tensor, Tensor]:
-        for part in self.parts:
-            x, y = part.data(x, y, rng, kept)
+        for i, part in enumerate(self.parts):
+            x, y = part.data(x, y, rng, None if kept is None else kept.part(i))
         return x, y
 
     def model(self, model: Net) -> Net:
@@ -214,26 +216,6 @@ class Chain(Defense):
         for i, part in enumerate(self.parts):
             mean = part.average(mean, share, rng, memory.part(i))
         return mean
-
-    def epsilon(
-        self,
-        rounds: int,
-        rate: float,
-        delta_dp: float = 1e-5,
-        sampling: str = "poisson",
-        memory: Memory | None = None,
-    ) -> float | None:
-        """The smallest ε that a part gives: what other parts do before or after cannot raise it.
-
-        After: a function of a private output is private. Before: each part's own guarantee must
-        hold for any input, as it does when the part clips what it is handed.
-        """
-        memory = memory or Memory()
-        each = (
-            part.epsilon(rounds, rate, delta_dp, sampling, memory.part(i))
-            for i, part in enumerate(self.parts)
-        )
-        return min((eps for eps in each if eps is not None), default=None)
 
     def facts(self, ctx: Context) -> Facts:
         """Of all parts together: noises add as variances."""

@@ -10,16 +10,19 @@ else is said below to be reconstructed. Model Entanglement compares with ε = 5 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
 from ..gradients import Tensors
+from ..privacy.mechanisms import Mechanism, Pure
 from ..runtime import PrivflError, choose, generator
 from ..wire import Facts
-from .base import Context, Defense, Memory
-from .pogz import by_layer, from_layers
+from .base import Context, Defense
+from .noise import Source, uniform
+from .pogz import by_layer, from_layers, layer_names
 
 BLOCK = 256  # reconstructed: at most so many entries are measured together
 
@@ -53,6 +56,7 @@ class CAFL(Defense):
     radius: float | None = None
     decoder: str = "transpose"
     seed: int = 0
+    blind = ("update",)
 
     def __post_init__(self) -> None:
         if not 0 < self.eps < math.inf:
@@ -87,7 +91,7 @@ class CAFL(Defense):
             y[layer] = whole @ self.matrix(i, t.shape[1], round).to(t).T
         return y
 
-    def perturb(self, y: Tensors, rngs: list[torch.Generator]) -> Tensors:
+    def perturb(self, y: Tensors, sources: Sequence[Source]) -> Tensors:
         """Each measurement as one of two values, c + r k or c − r k: what travels."""
         k, out = 1 / math.tanh(self.eps / 2), {}
         for layer, t in y.items():
@@ -98,8 +102,8 @@ class CAFL(Defense):
                 center, r = t.new_zeros(1, 1, 1), t.new_full((1, 1, 1), self.radius)
                 t = t.clamp(-self.radius, self.radius)
             up = 0.5 + (t - center) / (2 * k * r.clamp(min=torch.finfo(t.dtype).tiny))
-            draw = torch.stack([torch.rand(t.shape[1:], generator=rng) for rng in rngs]).to(t)
-            out[layer] = center + r * k * torch.where(draw < up, 1.0, -1.0)
+            heads = uniform(t, sources) < up
+            out[layer] = center + r * k * torch.where(heads, 1.0, -1.0)
         return out
 
     def reconstruct(self, y: Tensors, like: Tensors, round: int = 0) -> Tensors:
@@ -112,28 +116,24 @@ class CAFL(Defense):
         return from_layers(flat, like)
 
     def update(self, delta: Tensors, ctx: Context) -> Tensors:
-        y = self.perturb(self.measure(delta, ctx.round), ctx.rngs)
-        ctx.memory.run["measurements"] = sum(t[0].numel() for t in y.values())
+        y = self.perturb(self.measure(delta, ctx.round), ctx.sources)
         return self.reconstruct(y, delta, ctx.round)
 
-    def epsilon(
-        self,
-        rounds: int,
-        rate: float,
-        delta_dp: float = 1e-5,
-        sampling: str = "poisson",
-        memory: Memory | None = None,
-    ) -> float | None:
-        """ε of a client in every round, δ = 0: rounds · measurements · eps, with a public radius.
+    def mechanism(self, tensors: Mapping[str, tuple[int, ...]]) -> Mechanism | str:
+        """ε of one upload with a public radius: measurements · eps.
 
         The eps that the paper states holds for one measurement. An upload is as many independent
-        releases as it has measurements, and they add up. The server sees who sent what, so a
-        ``rate`` below 1 does not help. None with ``radius=None``: the two values that leave then
-        tell the largest and smallest measurement. None before the first upload. Of the weights
-        only: FedAvg averages batch norm's statistics as they are.
+        releases as it has measurements, and they add up.
         """
-        count = memory.run.get("measurements") if memory else None
-        return None if self.radius is None or count is None else rounds * count * self.eps
+        if self.radius is None:
+            return "the two values that leave tell the range of private measurements; set radius="
+        if not tensors:
+            return "how many measurements leave is not known; give tensors=, names and shapes"
+        sizes = dict.fromkeys(layer_names(tensors), 0)
+        for name, shape in tensors.items():
+            sizes[name.rpartition(".")[0]] += math.prod(shape)
+        blocks = (self._blocks(n) for n in sizes.values())
+        return Pure(self.eps * sum(count * rows for count, _, rows in blocks))
 
     def facts(self, ctx: Context) -> Facts:
         """``measurement``: f(tensors, round) = ΦΔ, in whose values an attacker can compare."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import cast
 
@@ -9,12 +10,12 @@ import torch
 from torch import Tensor
 from torch.func import grad, vmap
 
-from .. import privacy
 from ..gradients import Tensors, batch_loss, stateless
 from ..models import Net
+from ..privacy.mechanisms import Gaussian, Mechanism
 from ..runtime import PrivflError, needs
 from ..wire import Clip, Facts
-from .base import Context, Defense, Memory
+from .base import Context, Defense
 
 
 @dataclass(frozen=True)
@@ -26,24 +27,19 @@ class DPSGD(Defense):
     noise (``DPGaussian``) lacks. Per-example gradients do not exist behind batch norm, which mixes
     examples: it is replaced by group norm, as Opacus does it.
 
-    ε is for one example of one client against a server that sees every upload, so sampling of
-    clients does not count. For it state the plan: ``steps`` local steps a round, each on a share
-    ``rate`` of the client's examples. At rate 1 it is exact. Below, the accountant assumes that
-    each example joins each batch by its own coin (Poisson), which shuffled batches only resemble.
+    ε is for one example of one client, replaced by another (the batch's size is on the wire),
+    against a server that sees every upload, so sampling of clients does not count. Nor does that of
+    batches, which are shuffled and not drawn by coins: an example is in one batch of every pass.
     """
 
     clip: float = 1.0
     sigma: float = 1.0
-    steps: int = 1
-    rate: float = 1.0
+    anew = True
 
     def __post_init__(self) -> None:
         if not (self.clip > 0 and self.sigma >= 0):
             got = f"{self.clip} and {self.sigma}"
             raise PrivflError(f"clip must be over 0 and sigma at least 0; got {got}")
-        if self.steps < 1 or not 0 < self.rate <= 1:
-            got = f"{self.steps} and {self.rate}"
-            raise PrivflError(f"steps must be at least 1, rate in (0, 1]; got {got}")
 
     def model(self, model: Net) -> Net:
         with needs("dp"):  # slow to import
@@ -64,17 +60,8 @@ class DPSGD(Defense):
             for n, t in each.items()
         }
 
-    def epsilon(
-        self,
-        rounds: int,
-        rate: float,
-        delta_dp: float = 1e-5,
-        sampling: str = "poisson",
-        memory: Memory | None = None,
-    ) -> float | None:
-        if not self.sigma:
-            return None
-        return privacy.epsilon(self.sigma, self.rate, rounds * self.steps, delta_dp)
+    def mechanism(self, tensors: Mapping[str, tuple[int, ...]]) -> Mechanism | str:
+        return Gaussian(self.sigma, "step")
 
     def facts(self, ctx: Context) -> Facts:
         """The noise, σC/B on the mean gradient of B examples; the clip of each example's."""

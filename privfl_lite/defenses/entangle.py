@@ -8,18 +8,18 @@ Nothing is bounded, and entries that were not overwritten leave as they are.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
 
 from ..gradients import Tensors, flat
-from ..models import Net, Wrapped, passed
 from ..runtime import PrivflError, choose
 from ..wire import Facts
 from .base import Context, Defense, Memory
-from .soteria import representation_slopes
+from .entangle_scores import Upto as Upto
+from .entangle_scores import dense_layers, unit_scores
 
 GUARD = 0  # the client that is the guard, where none is handed over
 
@@ -86,6 +86,12 @@ class Entangle(Defense):
         add = float(self.how == "add")
         return {n: torch.where(mask[n], guard[n] + add * t, t) for n, t in delta.items()}
 
+    def looks(self, door: str) -> bool:
+        return door == "update" and self.score != "random"
+
+    def crosses(self) -> bool:
+        return self.guard is None
+
     def _guards(self, delta: Tensors, ctx: Context) -> Tensors:
         """The guard's tensors for each of the K clients, (K, *shape)."""
         who = ctx.who
@@ -150,45 +156,6 @@ def replaced(memory: Memory, who: Sequence[int]) -> Tensors:
     notes = [memory[c] for c in who]
     names = [n for n in notes[0] if n.startswith("mask.")]
     return {n.removeprefix("mask."): torch.stack([note[n] for note in notes]) for n in names}
-
-
-def dense_layers(model: Net) -> Iterator[tuple[str, nn.Linear, nn.Module, nn.Module]]:
-    """Each fully connected layer: name, layer, the part before it, and the part that it ends."""
-    if isinstance(model, Wrapped):
-        for n, layer in model.named_modules():
-            if isinstance(layer, nn.Linear):
-                yield n, layer, Upto(model, n, 0), Upto(model, n, 1)
-        return
-    for i, (n, layer) in enumerate(model.features.named_children()):
-        if isinstance(layer, nn.Linear):
-            yield f"features.{n}", layer, model.features[:i], model.features[: i + 1]
-    yield "head", model.head, model.features, model
-
-
-class Upto(nn.Module):
-    """A network up to what enters (end = 0) or leaves (end = 1) the layer of this name."""
-
-    def __init__(self, net: Net, name: str, end: int):
-        super().__init__()
-        self.net, self.name, self.end = net, name, end
-
-    def forward(self, x: Tensor) -> Tensor:
-        return passed(self.net, self.net.get_submodule(self.name), x)[self.end]
-
-
-def unit_scores(part: nn.Module, ctx: Context) -> Tensor:
-    """|r_i| / ‖∂r_i/∂X‖₂ (Eq. 9), mean over each client's images, (K, R), all units at once.
-
-    r is what ``part`` of the model gives, one of ``dense_layers``. The length of column i of the
-    inverse's derivative would be right in Theorem 1; 1/‖∂r_i/∂X‖ is that of the pseudo-inverse of
-    row i alone, the same where rows of the Jacobian are orthogonal. A unit that is off counts as 0.
-    """
-    home = "" if part is ctx.model or isinstance(part, Upto) else "features."
-    names = [(n, home + n.removeprefix("net.")) for n, _ in part.named_parameters()]
-    theta = {f"features.{n}": ctx.theta[own] for n, own in names}
-    net = Net("part", part, ctx.model.last, ctx.model.shape)
-    slopes, r = representation_slopes(replace(ctx, model=net, theta=theta))
-    return (r.abs() / slopes).nan_to_num(0.0).mean(1)
 
 
 def relative_size(delta: Tensors, theta: Tensors, floor: float = 1e-3) -> Tensor:

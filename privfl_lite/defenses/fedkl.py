@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from ..gradients import Tensors
-from ..keylock import coefficients, lock, lock_matrix, locks
 from ..models import Net
+from ..models.keylock import coefficients, lock, lock_matrix, locks
 from ..runtime import PrivflError, generator
 from ..wire import Facts
 from .base import Context, Defense
@@ -51,7 +51,7 @@ class FedKL(Defense):
 
     def __post_init__(self) -> None:
         if self.fresh and self.share_lock:
-            raise PrivflError("fresh=True gives each client a lock of its own; share_lock=True not")
+            raise PrivflError("fresh=True and share_lock=True exclude each other")
 
     def model(self, model: Net) -> Net:
         """The locked network; one that is locked already stays as it is."""

@@ -21,9 +21,9 @@ from torch import Generator, Tensor
 
 from .. import disk
 from ..data import load
-from ..extractor import PUBLIC_FROM, Extractor, load_extractor, squared_distance
 from ..gradients import Tensors
 from ..models import Net
+from ..models.extractor import PUBLIC_FROM, Extractor, load_extractor, squared_distance
 from ..runtime import PrivflError, choose, device, generator, progress
 from ..stored import digest, identity
 from ..wire import Facts
@@ -132,6 +132,9 @@ class LODA(Defense):
             )
         drawn = [torch.randint(len(pool), (), generator=rng) for rng in rngs]
         return pool[torch.stack(drawn)].to(x)
+
+    def rows(self) -> int:
+        return 1  # each image by itself
 
     def facts(self, ctx: Context) -> Facts:
         return Facts(c=self.weight, extractor=self.g)

@@ -69,6 +69,9 @@ class Mixup(Defense):
         y = distributions(y, self.classes)
         return blend(x, members, weights), blend(y, members, weights)
 
+    def rows(self) -> int:
+        return self.k  # every image stands in exactly k blends
+
 
 @dataclass(frozen=True)
 class InstaHide(Mixup):
@@ -102,6 +105,9 @@ class InstaHide(Mixup):
     ) -> tuple[Tensor, Tensor]:
         x, y = super().data(x, y, rng)
         return flip(x, None if self.crypto else rng, self.center), y
+
+    def rows(self) -> int:
+        return super().rows()  # signs are drawn for each blend by itself
 
 
 def mix(

@@ -6,20 +6,20 @@ Chapters: "ModelCloak I: how much noise is enough?" and "II: noise that follows 
 from __future__ import annotations
 
 import math
-import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from .. import privacy
-from ..gradients import Tensors, clip, length, per_client
+from ..gradients import Tensors, clip, norm, per_client
+from ..privacy.mechanisms import Gaussian, Mechanism
 from ..runtime import PrivflError, choose
 from ..wire import Clip, Facts, Noise
 from .base import Context, Defense, Memory
+from .noise import normal
 
 
 @dataclass(frozen=True)
@@ -34,8 +34,7 @@ class ModelCloak(Defense):
     ``where="client"``: noise on each upload, as the paper's text says. ``where="server"``: uploads
     are only clipped, and one draw of standard deviation ς/K lies on their mean, as the released
     code has it; there S is the largest length among the round's K clients. ``per="update"`` clips
-    the update as one vector, ``"layer"`` every tensor to C (released code). ``crypto`` takes the
-    noise from the operating system's random numbers instead of the client's seeded generator.
+    the update as one vector, ``"layer"`` every tensor to C (released code).
     """
 
     clip: float = 2.0
@@ -44,7 +43,6 @@ class ModelCloak(Defense):
     keep: str = "variance"
     where: str = "client"
     per: str = "update"
-    crypto: bool = False
 
     def __post_init__(self) -> None:
         if not (0 < self.clip < math.inf and 0 <= self.sigma < math.inf):
@@ -57,23 +55,19 @@ class ModelCloak(Defense):
 
     def update(self, delta: Tensors, ctx: Context) -> Tensors:
         kept, sensitivity = clip(delta, self.clip, self.per)
-        self._remember(sensitivity, ctx, len(delta) if self.per == "layer" else 1)
+        self._remember(sensitivity, ctx)
         if self.where == "server":
             return kept
         std = self._std(sensitivity)
-        draw = _system_normal if self.crypto else ctx.normal
-        return {n: t + per_client(std, t) * draw(t) for n, t in kept.items()}
+        return {n: t + per_client(std, t) * ctx.normal(t) for n, t in kept.items()}
 
     def average(self, mean: Tensors, share: float, rng: torch.Generator, memory: Memory) -> Tensors:
         if self.where == "client":
             return mean
         longest = memory.run.pop("longest", 0.0)
         std = share * self._std(torch.tensor([longest])).item()  # ς/K where weights are equal
-
-        def draw(t: Tensor) -> Tensor:
-            return _system_normal(t) if self.crypto else torch.randn(t.shape, generator=rng).to(t)
-
-        return {n: t + std * draw(t) for n, t in mean.items()}
+        source = [None if memory.secure else rng]
+        return {n: t + std * normal(t[None], source)[0] for n, t in mean.items()}
 
     @property
     def _follows(self) -> bool:
@@ -86,47 +80,35 @@ class ModelCloak(Defense):
             return self.sigma * sensitivity
         return torch.full_like(sensitivity, self.sigma * self.clip)
 
-    def _remember(self, sensitivity: Tensor, ctx: Context, tensors: int) -> None:
-        """Of the run: ``joined``, rounds in which a client sent something; ``scales``, the smallest
-        multiplier ς/S of a round; ``longest``, S of the round so far; ``tensors`` clipped alone."""
+    def _remember(self, sensitivity: Tensor, ctx: Context) -> None:
+        """Of the run: ``scales``, the smallest multiplier ς/S of a round; ``longest``, S of the
+        round so far."""
         run = ctx.memory.run
-        run["tensors"] = tensors
-        joined, scales = run.setdefault("joined", {}), run.setdefault("scales", {})
-        for c in ctx.who:
-            joined[c] = joined.get(c, 0) + 1
+        scales = run.setdefault("scales", {})
         run["longest"] = max(run.get("longest", 0.0), sensitivity.max().item())
         scale = self.sigma
         if self.mode == "dynamic" and self.keep == "variance":
             scale *= self.clip / max(sensitivity.max().item(), 1e-30)
         scales[ctx.round] = min(scale, scales.get(ctx.round, math.inf))
 
-    def epsilon(
-        self,
-        rounds: int,
-        rate: float,
-        delta_dp: float = 1e-5,
-        sampling: str = "poisson",
-        memory: Memory | None = None,
-    ) -> float | None:
-        """What holds for one client's whole data, or None where the noise follows private data.
+    def mechanism(self, tensors: Mapping[str, tuple[int, ...]]) -> Mechanism | str:
+        """Dynamic noise of the same variance is fixed noise, so it has the ε of σ, not of σ_dyn.
 
-        Dynamic noise of the same variance is fixed noise, so it has the ε of σ, not of σ_dyn.
-
-        Noise on each upload is against the server, which sees who took part: sampling hides nobody.
-        The client that joined most often counts, and its data may be replaced, which moves an
-        upload by up to 2C (√L times that where L tensors are clipped one by one). Noise on the mean
-        is against those who see only models; there sampling counts. None by layer before the first
-        upload, since L is not known.
+        Where L tensors are clipped one by one, together they may be √L C long.
         """
-        run = memory.run if memory else {}
-        if self._follows or not self.sigma or (self.per == "layer" and "tensors" not in run):
-            return None
-        scale = self.sigma / math.sqrt(run.get("tensors", 1))
-        if self.where == "client":
-            joined = max(run.get("joined", {}).values(), default=rounds)
-            return privacy.analytic_gaussian_epsilon(scale / 2 / math.sqrt(joined), delta_dp)
-        scale = scale if sampling == "poisson" else scale / 2  # a client is replaced, not left out
-        return privacy.epsilon(scale, rate, rounds, delta_dp, sampling=sampling)
+        if self._follows:
+            return "the scale of the noise follows private data; keep='variance' fixes it"
+        if self.per == "layer" and not tensors:
+            return "how many tensors are clipped is not known; give tensors=, names and shapes"
+        pieces = len(tensors) if self.per == "layer" else 1
+        place = "upload" if self.where == "client" else "mean"
+        return Gaussian(self.sigma / math.sqrt(pieces), place)
+
+    def guards(self, door: str) -> bool:
+        return door == "update" or (door == "average" and self.where == "server")
+
+    def looks(self, door: str) -> bool:
+        return door == "average" and self.where == "server" and self._follows
 
     def paper_epsilon(
         self, rounds: int, rate: float, delta_dp: float = 1e-5, memory: Memory | None = None
@@ -152,7 +134,7 @@ class ModelCloak(Defense):
 
 def perturbation(raw: Tensors, sent: Tensors) -> Tensor:
     """‖∇f − (∇f)*‖₂ of each client (K,): the middle of Eq. 5, the numerator of Eq. 6, Fig. 2."""
-    return length({n: t - sent[n] for n, t in raw.items()})
+    return norm({n: t - sent[n] for n, t in raw.items()})
 
 
 def select(
@@ -179,17 +161,3 @@ def select(
             f"(highest: {best['accuracy']:g}); Eq. 5 has no solution in this grid"
         )
     return best
-
-
-def _system_normal(like: Tensor) -> Tensor:
-    """Standard normal numbers from the operating system's generator, by the inverse of Φ.
-
-    Each uniform number has 52 random bits and lies at the middle of its step, so it is never 0 or
-    1 (with 53 bits the last middle would round to 1). Floating-point noise of any kind has gaps
-    through which the clean value may be told (Mironov 2012): a deployment that must exclude that
-    needs discrete noise.
-    """
-    from scipy.special import ndtri  # slow to import
-
-    bits = np.frombuffer(secrets.token_bytes(8 * like.numel()), np.uint64) >> np.uint64(12)
-    return torch.from_numpy(ndtri((bits + 0.5) / 2.0**52)).view(like.shape).to(like)

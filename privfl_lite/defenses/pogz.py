@@ -19,9 +19,11 @@ import torch
 from torch import Tensor, nn
 
 from ..gradients import Tensors
+from ..privacy.mechanisms import Mechanism, Pure
 from ..runtime import PrivflError, choose
 from ..wire import Facts, Noise
-from .base import Context, Defense, Memory
+from .base import Context, Defense
+from .noise import laplace
 
 LEAST = 0.01  # reconstructed: a layer that is never active counts as 1 % active, not as ε_l = 0
 
@@ -89,7 +91,7 @@ class POGZFL(Defense):
         noisy = {}
         for n, t in flat.items():  # (K, n_l)
             norm = t.abs().sum(1, keepdim=True)
-            noisy[n] = t * (clip / norm.clamp(min=clip)) + scale[n] * laplace(t, ctx.rngs)
+            noisy[n] = t * (clip / norm.clamp(min=clip)) + scale[n] * laplace(t, ctx.sources)
         return from_layers(noisy, delta)
 
     def _as_released(self, delta: Tensors, scale: Tensors, ctx: Context) -> Tensors:
@@ -97,26 +99,21 @@ class POGZFL(Defense):
         for name, t in delta.items():
             layer, _, kind = name.rpartition(".")
             if kind == "weight":
-                one = scale[layer] * laplace(t.flatten(1)[:, :1], ctx.rngs)  # (K, 1)
+                one = scale[layer] * laplace(t.flatten(1)[:, :1], ctx.sources)  # (K, 1)
                 out[name] = t + one.view(-1, *[1] * (t.dim() - 1))
         return out
 
-    def epsilon(
-        self,
-        rounds: int,
-        rate: float,
-        delta_dp: float = 1e-5,
-        sampling: str = "poisson",
-        memory: Memory | None = None,
-    ) -> float | None:
-        """ε of a client that took part in every round, with δ = 0: rounds · eps, shares fixed.
+    def mechanism(self, tensors: Mapping[str, tuple[int, ...]]) -> Mechanism | str:
+        """ε of one upload with fixed shares. With "own" shares two Laplace densities of different
+        scale have an unbounded ratio; as released, one number hides no more than one entry."""
+        if self.released:
+            return "one number is added to many entries, so their differences leave bare"
+        if isinstance(self.importance, str):
+            return "the scale of the noise follows private data; importance= fixes it"
+        return Pure(self.eps)
 
-        The server sees who sent what, so a ``rate`` below 1 does not help. None with "own" shares:
-        the scale of the noise then tells about the data, and two Laplace densities of different
-        scale have an unbounded ratio. None as released: one number for many entries hides no more
-        than one of them. Of the weights only: FedAvg averages batch norm's statistics as they are.
-        """
-        return None if self.released or isinstance(self.importance, str) else rounds * self.eps
+    def looks(self, door: str) -> bool:
+        return door == "update" and isinstance(self.importance, str)
 
     def facts(self, ctx: Context) -> Facts:
         """The noise's standard deviation by layer, where it does not depend on private data.
@@ -173,13 +170,3 @@ def from_layers(flat: Tensors, like: Tensors) -> Tensors:
         out[name] = flat[layer][:, used[layer] : used[layer] + size].reshape(t.shape)
         used[layer] += size
     return out
-
-
-def laplace(like: Tensor, rngs: list[torch.Generator]) -> Tensor:
-    """Laplace noise of scale 1 shaped like ``like`` (K, *shape), each client from its own rng."""
-
-    def draw(rng: torch.Generator) -> Tensor:
-        ends = torch.empty(2, *like.shape[1:]).exponential_(generator=rng)
-        return ends[0] - ends[1]
-
-    return torch.stack([draw(rng) for rng in rngs]).to(like)

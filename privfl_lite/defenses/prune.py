@@ -24,6 +24,7 @@ class Prune(Defense):
 
     rate: float = 0.9
     feedback: bool = False
+    blind = ("gradient",)
 
     def __post_init__(self) -> None:
         if not 0 <= self.rate < 1:

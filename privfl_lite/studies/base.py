@@ -18,8 +18,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from .. import __version__, disk
+from ..attacks.solvers import solvers
 from ..data import sources
-from ..federated import FedAvg
 from ..names import PROFILES
 from ..runtime import PrivflError, choose, progress
 from ..stored import find, own
@@ -90,8 +90,9 @@ class Study:
     def _add(self, cell: dict, settings: dict, done: dict, part: Path) -> None:
         """Compute one cell and keep it."""
         began = time.perf_counter()
-        with sources() as seen:
+        with sources() as seen, solvers() as made_by:
             row = {**cell, **self.compute(settings, cell)}
+        row["solvers"] = sorted(made_by)  # a cell without it is of the first edition
         if not cell.items() <= row.items():  # it would never be found again
             raise PrivflError(f"{self.name}: a result has the name of one of {list(cell)}")
         _same_sources(done["sources"], seen, part)
@@ -143,14 +144,3 @@ def _same_sources(before: dict[str, str], now: dict[str, str], part: Path) -> No
                 f"{part.name} was begun with {name} from {before[name]}, and now it comes from "
                 f"{now[name]}; delete that file to start again"
             )
-
-
-def finished(run: FedAvg) -> FedAvg:
-    """The run after its last round; or, if it diverges, after the last one with finite uploads."""
-    try:
-        for _ in run:
-            pass
-    except PrivflError:  # "client … sent NaN or infinite values"
-        if not run.history:
-            raise
-    return run

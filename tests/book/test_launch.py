@@ -26,7 +26,7 @@ import yaml
 from checkout import NOTEBOOKS
 
 import privfl_lite
-from privfl_lite.commands import USES
+from privfl_lite.commands.doctor import USES
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIG = yaml.safe_load((ROOT / "_config.yml").read_text(encoding="utf-8"))

@@ -4,6 +4,7 @@ With PRIVFL_PAPERS set to a folder with the five papers as text (not committed),
 every figure that the ledger quotes are compared with the papers themselves.
 """
 
+import json
 import os
 import re
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from pybtex.database import parse_file
 
 from privfl_lite.disk import write_record
+from privfl_lite.errors import PrivflError
 from privfl_lite.teach import ledger
 
 ROOT = Path(__file__).parents[2]
@@ -104,11 +106,38 @@ def test_ledger_is_complete_and_points_to_something():
     assert ledger.problems(ledger.load(LEDGER), IDS, RESULTS, ROOT / "tests") == []
 
 
-def test_ledger_table_has_a_row_for_each_entry():
-    entries = ledger.load(LEDGER)
-    assert ledger.table(entries).count("\n| `") == len(entries)
-    for row in ledger.table(entries, "loda").splitlines()[2:]:
-        assert row.startswith("| `loda/") and len(re.findall(r"(?<!\\)\|", row)) == 6
+def test_a_papers_numbers_are_read_by_its_own_names():
+    table = ledger.paper("dcs2/table-1")
+    assert table["MNIST"]["DCS²"]["PSNR"] == [7.84, 2.56]
+    table.clear()  # a copy: nobody changes what the next one reads
+    assert ledger.paper("dcs2/table-1")
+    with pytest.raises(PrivflError, match="unknown table of a paper 'dcs2/table-99'"):
+        ledger.paper("dcs2/table-99")
+
+
+def test_a_grid_is_read_as_cells():
+    cells = ledger.grid("modelcloak/table-2", "CIFAR10", sigma="σ", clip="C")
+    table = ledger.paper("modelcloak/table-2")
+    assert len(cells) == len(table["σ"]) * len(table["C"]) == 30
+    (cell,) = [c for c in cells if (c["sigma"], c["clip"]) == (3, 2)]
+    assert cell == {"sigma": 3, "clip": 2, "accuracy": 0.613, "success": 0}
+    for k in ("accuracy", "success"):
+        assert [c[k] for c in cells] == [v for row in table["CIFAR10"][k] for v in row]
+
+
+def test_code_reads_the_papers_numbers_and_does_not_repeat_them():
+    """Chapters type no number of four digits, which would be no accident, that a paper has."""
+    entries = [entry for entry in ledger.load(LEDGER) if "numbers" in entry]
+    values = {v for e in entries for v in ledger.leaves(e["numbers"]) if isinstance(v, float)}
+    known = {v for v in values if len(f"{v:f}".replace(".", "").strip("0")) >= 4}
+    assert len(known) > 150
+    typed = {}
+    for path in sorted((ROOT / "book").glob("*.ipynb")):
+        cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+        code = "\n".join("".join(c["source"]) for c in cells if c["cell_type"] == "code")
+        found = {n for n in re.findall(r"(?<![\w.])\d+\.\d+(?![\w.])", code) if float(n) in known}
+        typed |= {path.name: sorted(found)} if found else {}
+    assert typed == {}
 
 
 def test_references_parse():
@@ -168,19 +197,32 @@ def test_figures_quoted_in_ledger_stand_in_paper(paper):
             assert set(number.findall(entry["paper"])) <= printed, entry["id"]
 
 
+@needs_papers
+@pytest.mark.parametrize("paper", INVENTORY)
+def test_numbers_in_ledger_stand_in_paper(paper):
+    """As values, since YAML drops a last zero. δ = 1e-5 is printed with its exponent."""
+    text = Path(PAPERS, f"{paper}.txt").read_text(encoding="utf-8")
+    printed = {float(n) for n in re.findall(r"\d+(?:\.\d+)?", text)} | {1e-5}
+    for entry in ledger.load(LEDGER):
+        if entry["id"].startswith(f"{paper}/"):
+            held = [v for v in ledger.leaves(entry.get("numbers", {})) if not isinstance(v, str)]
+            assert {abs(v) for v in held} <= printed, entry["id"]
+
+
 # --- the checker itself --------------------------------------------------------------------------
 
 GOOD = {
     "id": "p/table-1",
     "what": "a table",
     "paper": "0.9",
-    "ours": ["r.json#/cells/0/a~1b"],
+    "ours": ["r.json#/cells/part=x&of=20/a~1b"],
     "sizes": None,
     "verdict": "reproduced",
     "strength": "same data and net",
     "why": None,
     "chapter": "book/p",
 }
+CELL = "r.json#/cells/part=x&of=20"
 NOT_RUN = {"ours": None, "verdict": "not run", "strength": "none", "why": "no data"}
 STATEMENT = {"id": "p/claim-1", "ours": None, "strength": "theory"}
 SMALL = {"verdict": "not tested at this size", "strength": "smaller", "sizes": "one image"}
@@ -189,15 +231,27 @@ SMALL = {"verdict": "not tested at this size", "strength": "smaller", "sizes": "
 @pytest.fixture
 def folders(tmp_path):
     """A results folder with one file, and a tests folder with one test."""
-    write_record(tmp_path / "r.json", {"cells": [{"a/b": 0.91}], "~": 0, "none": None})
+    cells = [
+        {"part": "x", "of": 20.0, "a/b": 0.91, "seen": [3, 5], "rows": [{"net": "a", "n": 7}]},
+        {"part": "x", "of": 3, "on": True},
+        {"part": "1", "of": 20, "on": 1},
+    ]
+    write_record(tmp_path / "r.json", {"cells": cells, "~": 0, "none": None})
     (tmp_path / "test_p.py").write_text("def test_claim():\n    pass\n# def test_comment():\n")
     return tmp_path, tmp_path
 
 
 @pytest.mark.parametrize(
     "change",
-    [{}, NOT_RUN, STATEMENT | {"tests": ["test_claim"]}, {"ours": ["r.json#/~0"]}, SMALL],
-    ids=["results", "not run", "test of a statement", "zero is a value", "too small"],
+    [
+        {},
+        NOT_RUN,
+        STATEMENT | {"tests": ["test_claim"]},
+        {"ours": ["r.json#/~0"]},
+        SMALL,
+        {"numbers": {"a": [0.9]}, "scope": "gray"},
+    ],
+    ids=["results", "not run", "test of a statement", "zero is a value", "too small", "numbers"],
 )
 def test_checker_accepts(change, folders):
     entry = GOOD | change
@@ -234,10 +288,21 @@ def test_checker_accepts(change, folders):
         ({"ours": ["r.json#cells"]}, "is not of the form"),
         ({"ours": ["r.json#/~2"]}, "is not of the form"),
         ({"ours": ["gone.json#/cells"]}, "there is no file gone.json"),
-        ({"ours": ["r.json#/cells/1"]}, "points to nothing at 1"),
-        ({"ours": ["r.json#/cells/00"]}, "points to nothing at '00'"),
-        ({"ours": ["r.json#/cells/-"]}, "points to nothing at '-'"),
-        ({"ours": ["r.json#/cells/0/a~1b/c"]}, "points to nothing at 'c'"),
+        ({"ours": ["r.json#/cells/0/a~1b"]}, "picks a cell by '0' and not by its settings"),
+        ({"ours": ["r.json#/cells/part/a~1b"]}, "picks a cell by 'part' and not by"),
+        ({"ours": ["r.json#/cells/part=x&=20/a~1b"]}, "and not by its settings"),
+        ({"ours": ["r.json#/cells/part=x/a~1b"]}, "picks 2 cells by 'part=x', not one"),
+        ({"ours": ["r.json#/cells/part=y/a~1b"]}, "picks 0 cells by 'part=y', not one"),
+        ({"ours": ["r.json#/cells/gone=x/a~1b"]}, "picks 0 cells by 'gone=x', not one"),
+        ({"ours": ["r.json#/cells/of=twenty/a~1b"]}, "picks 0 cells by"),
+        ({"ours": [f"{CELL}/seen/2"]}, "points to nothing at '2'"),
+        ({"ours": [f"{CELL}/seen/00"]}, "points to nothing at '00'"),
+        ({"ours": [f"{CELL}/seen/-"]}, "points to nothing at '-'"),
+        ({"ours": [f"{CELL}/a~1b/c"]}, "points to nothing at 'c'"),
+        ({"numbers": None}, "'numbers' must be a mapping"),
+        ({"numbers": {}}, "'numbers' must be a mapping"),
+        ({"numbers": {"a": [0.8]}}, "'paper' says 0.9, 'numbers' do not"),
+        ({"scope": ""}, "'scope' must be text"),
         ({"ours": ["r.json#/none"]}, "points to null"),
         ({"ours": None}, "without evidence"),
         ({"ours": None, "tests": ["test_claim"]}, "without evidence"),  # a table needs results
@@ -282,12 +347,24 @@ def test_load_refuses_entry_under_wrong_paper(tmp_path):
         ledger.load(tmp_path / "l.yml")
 
 
-def test_resolve_follows_rfc_6901(folders):
-    assert ledger.resolve("r.json#/cells/0/a~1b", folders[0]) == 0.91
-    assert ledger.resolve("r.json#", folders[0])["~"] == 0
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("/cells/part=x&of=20/a~1b", 0.91),
+        ("/cells/of=20.0&part=x/seen/1", 5),
+        ("/cells/part=x&of=20/rows/net=a/n", 7),
+        ("/cells/on=true/of", 3),  # true is not 1
+        ("/cells/on=1/of", 20),
+        ("/cells/part=1/of", 20),  # the text "1"
+        ("/~0", 0),
+    ],
+)
+def test_resolve_picks_cells_by_settings_and_follows_rfc_6901(path, value, folders):
+    assert ledger.resolve(f"r.json#{path}", folders[0]) == value
 
 
-def test_table_shows_our_values_and_escapes(folders):
-    row = ledger.table([GOOD | {"what": "a | b*"}], "p", folders[0]).splitlines()[2]
-    assert row == r"| `p/table-1` | a \| b\* | 0.9 | 0.91 | reproduced (same data and net) |"
-    assert "not run: no data" in ledger.table([GOOD | NOT_RUN])
+def test_resolve_sees_a_result_that_was_made_again(folders):
+    assert ledger.resolve("r.json#/~0", folders[0]) == 0
+    (folders[0] / "r.json").write_text('{"~": 1}')
+    os.utime(folders[0] / "r.json", ns=(1, 1))
+    assert ledger.resolve("r.json#/~0", folders[0]) == 1

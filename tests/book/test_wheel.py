@@ -61,7 +61,7 @@ def test_the_notebooks_kernel_has_the_wheel_and_not_the_checkout(python, tmp_pat
 def test_results_and_weights_are_read_from_the_wheel(python, tmp_path):
     code = """
 from privfl_lite.attacks.generative.generator import load_generator
-from privfl_lite.extractor import load_extractor
+from privfl_lite.models.extractor import load_extractor
 from privfl_lite.studies import STUDIES
 from privfl_lite.teach import ledger
 print(sum(len(STUDIES[name].show()["cells"]) > 0 for name in STUDIES) == len(STUDIES))

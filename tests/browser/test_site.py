@@ -169,8 +169,9 @@ TINY = """() => [...document.querySelectorAll('article img')]
   .map(e => `${e.naturalWidth} px wide, shown at ${e.clientWidth}: ${e.alt.slice(0, 60)}`)"""
 
 
-# Cells of the ledger whose text runs over their edge, into the next column.
-RUNS_OVER = """() => [...document.querySelectorAll('table.ledger :is(td, th), .ledger-summary td')]
+# Parts of the ledger whose text runs over their edge, into the next column.
+RUNS_OVER = """() => [...document.querySelectorAll(
+    '.ledger-entry summary > span, .ledger-more dd, .ledger-bars > *, .ledger-bar li')]
   .filter(cell => {
     const box = cell.getBoundingClientRect(), text = document.createRange();
     text.selectNodeContents(cell);
@@ -366,10 +367,11 @@ def test_figures_are_large_enough_on_a_phone(visit: Visit):
 
 
 @pytest.mark.parametrize("width", [PHONE, 390, 768, 1024, LAPTOP])
-def test_ledger_text_stays_in_its_cell(chromium, address: str, width: int):
+def test_ledger_text_stays_in_its_place(chromium, address: str, width: int):
     visit = Visit(chromium, f"{address}/book/ledger.html", width)
+    visit.page.evaluate("document.querySelectorAll('.ledger-entry').forEach(e => e.open = true)")
     over = visit.page.evaluate(RUNS_OVER)
-    visit.page.add_style_tag(content="table.ledger td * { white-space: nowrap !important; }")
+    visit.page.add_style_tag(content=".ledger-entry * { white-space: nowrap !important; }")
     unbroken = visit.page.evaluate(RUNS_OVER)
     visit.close()
     assert not over, "\n".join(over)

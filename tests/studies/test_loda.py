@@ -13,13 +13,13 @@ import torch
 
 from privfl_lite import load, metrics
 from privfl_lite.defenses import LODA, loda
+from privfl_lite.pictures import unpack
 from privfl_lite.stored import SHIPPED
 from privfl_lite.studies.loda import attack as study
 from privfl_lite.studies.loda import attackers as loda_attackers
 from privfl_lite.studies.loda import encodings as common
 from privfl_lite.studies.loda import gradient as loda_gradient
 from privfl_lite.studies.loda import training as training
-from privfl_lite.studies.pictures import unpack
 
 pytestmark = pytest.mark.usefixtures("stand_ins")
 

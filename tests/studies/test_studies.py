@@ -11,10 +11,10 @@ import torch
 
 from privfl_lite import PrivflError, load
 from privfl_lite.attacks import Reconstruction
+from privfl_lite.metrics.judge import judge
+from privfl_lite.pictures import pack, unpack
 from privfl_lite.stored import SHIPPED
 from privfl_lite.studies import STUDIES, Study
-from privfl_lite.studies.judge import judge
-from privfl_lite.studies.pictures import pack, unpack
 
 
 @pytest.fixture(autouse=True)

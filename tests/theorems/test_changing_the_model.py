@@ -7,6 +7,7 @@ equal to about twelve digits.
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -253,6 +254,29 @@ def test_imitator_with_the_noise_read_repeats_the_upload(sent):
         close(again[n], t, rtol=1e-3, atol=1e-4 * float(t.abs().max()))
     off = precode.imitator(upload)(x[:, None], y[:, None], torch.zeros_like(noise))
     assert (off["head.weight"] - upload.tensors["head.weight"]).norm() > 1
+
+
+def test_joint_search_has_the_noise_as_further_unknowns(sent):
+    """Its cost and its start, computed from outside; the noise begins at zero."""
+    x, y, upload = sent
+    noise, rows, attack = precode.read_noise(upload), torch.arange(2), precode.DrawMatching
+    cost = attack().cost(upload)
+    at_truth, without = (cost(x[:, None], y[:, None], rows, e) for e in (noise, 0 * noise))
+    assert (at_truth < 1e-4 * without).all() and attack().unknowns(upload) == 16
+    found = attack(steps=30, frames=1, restarts=2).run(upload, seed=5)
+    assert found.details["others"].shape == (2, 16) and found.details["others"].any()
+    again = cost(found.images[:, None], y[:, None], rows, found.details["others"])
+    close(found.cost, again, rtol=1e-3, atol=0)
+    first = torch.randn(1, 1, 28, 28, generator=pf.runtime.generator(5, 0))
+    z = torch.cat([first.flatten(), torch.zeros(16)])
+    close(attack()._start(1, (1, 1, 28, 28), 16, 5)[0], z, rtol=0, atol=0)
+
+
+def test_ways_that_are_no_search_are_refused(sent, refused):
+    upload = sent[2]
+    refused(lambda: precode.DrawMatching(way="recursion"), "way")
+    bare = replace(upload, knows=pf.wire.Facts())
+    refused(lambda: precode.DrawMatching().run(bare), 'grant it with knows=("labels",)')
 
 
 def test_cut_cost_is_zero_at_the_truth_only(sent):

@@ -12,10 +12,11 @@ from torch import Tensor, nn
 
 from privfl_lite.attacks.adaptive.fedkl_recursion import projected
 from privfl_lite.attacks.analytic.recursive import by_channel, kernel_equations
-from privfl_lite.keylock import KeyLock
+from privfl_lite.models.keylock import KeyLock
 from privfl_lite.runtime import generator
 from privfl_lite.studies import STUDIES
 from privfl_lite.studies.fedkl.training import difference, table
+from privfl_lite.teach import ledger
 from privfl_lite.teach.checks import fedkl as checks
 
 SEEDS = range(3)
@@ -362,11 +363,19 @@ def test_prop_kl_wrong_key() -> None:
 
 
 def test_table_6_is_in_the_papers_own_decibel() -> None:
-    for rmse, printed in ((140.87, 26.64), (103.46, 28.00), (100.82, 28.18), (87.22, 28.79)):
+    table, lenet = ledger.paper("fedkl/table-6"), ("LeNet", "MNIST")
+    rows = (
+        ("DLG", *lenet),
+        ("GRNN", *lenet),
+        ("GRNN", "LeNet", "C-100"),
+        ("GGL", "ResNet-18", "ILSVRC"),
+    )
+    for method, net, data in rows:
+        rmse, printed = (table[method][net][data][score][1] for score in ("MSE", "PSNR"))
         own = 10 * math.log10(255**2 / rmse)
         assert own == pytest.approx(printed, abs=0.12)
         assert 20 * math.log10(255 / rmse) == pytest.approx(2 * (own - 24.065), abs=0.01)
-    assert abs(2 * (28.18 - 24.065) - 8.2) < 0.1  # Table 6, GRNN on CIFAR-100
+    assert abs(2 * (table["GRNN"]["LeNet"]["C-100"]["PSNR"][1] - 24.065) - 8.2) < 0.1
 
 
 def test_training_study_says_what_the_chapter_says() -> None:

@@ -15,9 +15,9 @@ from scipy import stats
 from torch import Tensor
 
 from privfl_lite.attacks.solvers import adam
+from privfl_lite.pictures import unpack
 from privfl_lite.studies import STUDIES
 from privfl_lite.studies.generative_priors import attack as study
-from privfl_lite.studies.pictures import unpack
 from privfl_lite.teach.checks import generative_priors as checks
 
 SEEDS = range(4)

@@ -13,9 +13,10 @@ from torch import Tensor, nn
 from privfl_lite import models
 from privfl_lite.attacks.adaptive.loda_inversion import stationarity, violation
 from privfl_lite.defenses.loda import obscure
-from privfl_lite.extractor import Extractor, load_extractor, squared_distance
+from privfl_lite.models.extractor import Extractor, load_extractor, squared_distance
 from privfl_lite.runtime import generator
 from privfl_lite.studies import STUDIES
+from privfl_lite.teach import ledger
 from privfl_lite.teach.checks import loda as checks
 
 SEEDS = range(3)
@@ -327,10 +328,10 @@ def test_prop_loda_units() -> None:
 
 
 def test_the_papers_two_scores_order_its_table_2_differently() -> None:
-    instahide, loda1 = (0.395, 10.77), (0.537, 12.95)  # LPIPS, PSNR
-    assert loda1[0] > instahide[0] and loda1[1] > instahide[1]
-    clean, obscured = (95.20, 95.47, 93.44, 94.46), (89.50, 89.05, 83.77, 87.83)  # Table 7
-    assert clean.index(max(clean)) != obscured.index(max(obscured))
+    instahide, loda1 = (ledger.paper("loda/table-2")[name] for name in ("InstaHide k=4", "LODA₁"))
+    assert all(loda1[score][0] > instahide[score][0] for score in ("Avg. LPIPS", "Avg. PSNR"))
+    clean, obscured = (ledger.paper("loda/table-7")[data] for data in ("CIFAR10", "LODA₁"))
+    assert max(clean, key=clean.get) == "ResNet34" and max(obscured, key=obscured.get) == "ResNet18"
 
 
 def found(cells: list[dict], **want: object) -> dict:

@@ -22,9 +22,9 @@ from torch.nn.functional import cross_entropy
 import privfl_lite as pf
 from privfl_lite.attacks.matching.search import GS, IDLG, Matching, distance, total_variation
 from privfl_lite.attacks.solvers import adam, lbfgs
+from privfl_lite.pictures import unpack
 from privfl_lite.studies import STUDIES
 from privfl_lite.studies.matching_gradients import failures as failure_gallery
-from privfl_lite.studies.pictures import unpack
 from privfl_lite.teach.checks import matching_gradients as checks
 from privfl_lite.wire import Noise
 

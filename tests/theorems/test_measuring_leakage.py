@@ -379,7 +379,7 @@ def test_stored_lpips_says_what_the_chapter_says():
 
 def test_stored_lpips_comes_out_again():
     try:
-        metrics._lpips_net("alex")
+        metrics.perceptual._lpips_net("alex")
     except PrivflError as error:
         pytest.skip(f"no LPIPS weights here: {error}")
     done = STUDIES["measuring-leakage/lpips"].show()

@@ -13,10 +13,11 @@ from scipy.stats import kstest, ncx2
 from privfl_lite import fedavg, load, models, privacy, share
 from privfl_lite.attacks.matching.search import Matching
 from privfl_lite.defenses import Context, ModelCloak
-from privfl_lite.gradients import length
+from privfl_lite.gradients import norm
 from privfl_lite.privacy import analytic_gaussian_delta as exact
 from privfl_lite.privacy import analytic_gaussian_epsilon
 from privfl_lite.runtime import generator
+from privfl_lite.teach import ledger
 from privfl_lite.teach.checks import modelcloak_dynamic as checks
 from privfl_lite.wire import Plan
 
@@ -61,9 +62,14 @@ def test_prop_same_variance_same_law() -> None:
 
 def test_table_iv_in_multipliers() -> None:
     """0.737 is the ε of σ = 5.58; CIFAR10's printed ε belongs to σ = 4, its setting has σ = 3."""
-    assert privacy.epsilon(5.58, 0.1, 100) == pytest.approx(0.737, abs=5e-4)
-    assert privacy.epsilon(4.135, 0.1, 100) == pytest.approx(1.041, abs=5e-4)
-    assert round(privacy.epsilon(4, 0.1, 100), 3) == 1.082
+    fix, dynamic = (
+        {data: row[f"ModelCloak-{kind}"]["ε"] for data, row in table.items()}
+        for table in [ledger.paper("modelcloak/table-4")]
+        for kind in ("Fix", "Dynamic")
+    )
+    assert privacy.epsilon(5.58, 0.1, 100) == pytest.approx(dynamic["MNIST"], abs=5e-4)
+    assert privacy.epsilon(4.135, 0.1, 100) == pytest.approx(dynamic["CIFAR10"], abs=5e-4)
+    assert round(privacy.epsilon(4, 0.1, 100), 3) == fix["CIFAR10"]
     assert round(privacy.epsilon(3, 0.1, 100), 3) == 1.528
 
 
@@ -105,7 +111,7 @@ def test_prop_zero_sent_bare() -> None:
 def squares(size: float, sigma: float, d: int, n: int, seed: int) -> np.ndarray:
     """‖u‖² in n draws of the package's own noise of the same scale."""
     many = {"w": vectors([size], d)["w"].float().expand(n, d)}
-    return length(ModelCloak(10, sigma, **SCALE).update(many, context(n, seed))).numpy() ** 2
+    return norm(ModelCloak(10, sigma, **SCALE).update(many, context(n, seed))).numpy() ** 2
 
 
 def test_prop_noise_tells_norm() -> None:
@@ -141,7 +147,7 @@ def test_prop_noise_tells_norm() -> None:
     # where it stops: few weights, norms alike, or both norms above the clip
     assert ncx2.sf(0.99**2 * ncx2.isf(0.01, 10, 1 / 25), 10, 1 / 25) < 0.02
     both = {"w": vectors([3.0, 9.0], 2000)["w"]}
-    sizes = length(ModelCloak(2, 5, **SCALE).update(both, context(2)))
+    sizes = norm(ModelCloak(2, 5, **SCALE).update(both, context(2)))
     assert sizes[0].item() == pytest.approx(sizes[1].item(), rel=0.08)
 
 
@@ -153,7 +159,7 @@ def test_more_noise_does_not_hide_the_norm_but_fixed_noise_does() -> None:
     means = []
     for i, size in enumerate((0.8, 1.0)):
         many = {"w": vectors([size], d)["w"].float().expand(200, d)}
-        means.append(length(ModelCloak(1, 5).update(many, context(200, i))).numpy())
+        means.append(norm(ModelCloak(1, 5).update(many, context(200, i))).numpy())
     spread = means[0].std() / math.sqrt(100)
     assert abs(means[0].mean() - means[1].mean()) < 4 * spread
 

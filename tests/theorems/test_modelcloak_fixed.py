@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -12,12 +13,13 @@ from torch import nn
 from privfl_lite import load, metrics, models, privacy
 from privfl_lite.attacks import IDLG
 from privfl_lite.client import share
-from privfl_lite.defenses import DPGaussian, Memory, ModelCloak
+from privfl_lite.defenses import DPGaussian, ModelCloak
 from privfl_lite.defenses.modelcloak import select
-from privfl_lite.gradients import clip, flat, gradient_function, length, stateless, weights
+from privfl_lite.gradients import clip, flat, gradient_function, norm, stateless, weights
 from privfl_lite.runtime import generator
 from privfl_lite.studies import STUDIES
-from privfl_lite.studies.modelcloak_fixed.attack import CLIPS, SIGMAS, paper_table_2
+from privfl_lite.studies.modelcloak_fixed.attack import CLIPS, SIGMAS
+from privfl_lite.teach import ledger
 from privfl_lite.teach.checks import modelcloak_fixed as checks
 
 
@@ -34,11 +36,11 @@ def digit_uploads(count: int = 3, **cloak: float) -> torch.Tensor:
 def test_prop_cloak_regimes() -> None:
     """The same draw of noise shows it: uploads are equal up to the factor C, or equal."""
     g = digit_uploads()
-    norm = g.norm(dim=1)
+    norms = g.norm(dim=1)
     bites = [digit_uploads(clip=c, sigma=0.5) / c for c in (0.5, 2.0)]
     torch.testing.assert_close(*bites, rtol=1e-3, atol=1e-5)
     loose = [digit_uploads(clip=c, sigma=2.0 / c) for c in (40.0, 80.0)]
-    assert norm.max() < 40
+    assert norms.max() < 40
     torch.testing.assert_close(*loose, rtol=1e-3, atol=1e-5)
     # each regime's rule fails in the other
     other = [digit_uploads(clip=c, sigma=2.0 / c) for c in (0.5, 2.0)]
@@ -47,8 +49,8 @@ def test_prop_cloak_regimes() -> None:
     assert (other[0] - other[1]).norm() > 0.1
     # equal noise, falling clip: the ratio stays, then falls with C
     parts = {"w": g}
-    ratio = [length(clip(parts, c)[0])[1].item() for c in (80, 40, 20, 10, 5)]
-    assert ratio[0] == pytest.approx(ratio[1]) == pytest.approx(norm[1].item(), rel=1e-4)
+    ratio = [norm(clip(parts, c)[0])[1].item() for c in (80, 40, 20, 10, 5)]
+    assert ratio[0] == pytest.approx(ratio[1]) == pytest.approx(norms[1].item(), rel=1e-4)
     assert ratio[2:] == pytest.approx([20, 10, 5], rel=1e-4)
 
 
@@ -56,16 +58,17 @@ def test_prop_cloak_layers() -> None:
     rng = generator(0)
     long = {f"t{k}": 9 * torch.randn(4, 6, generator=rng) for k in range(3)}
     short = long | {"t0": 1e-3 * long["t0"]}
-    assert length(clip(long, 1.5, "layer")[0]).tolist() == pytest.approx([1.5 * 3**0.5] * 4)
-    assert (length(clip(short, 1.5, "layer")[0]) < 1.5 * 3**0.5 - 0.3).all()  # not attained
-    assert length(clip(long, 1.5, "update")[0]).tolist() == pytest.approx([1.5] * 4)
+    assert norm(clip(long, 1.5, "layer")[0]).tolist() == pytest.approx([1.5 * 3**0.5] * 4)
+    assert (norm(clip(short, 1.5, "layer")[0]) < 1.5 * 3**0.5 - 0.3).all()  # not attained
+    assert norm(clip(long, 1.5, "update")[0]).tolist() == pytest.approx([1.5] * 4)
     cloak = ModelCloak(2, 5, where="server", per="layer")
     digits = load("mnist")
     x, y = digits.sample(2)
-    assert cloak.epsilon(100, 0.1) is None  # before it is known how many tensors there are
-    memory = Memory()
-    share(models.build("cloak", digits), x, y, cloak, each=1, memory=memory)  # 3 tensors
-    found = cloak.epsilon(100, 0.1, memory=memory)
+    plan = privacy.Training(100, 10, 1, sampling="poisson", weighting="fixed")
+    assert privacy.account(cloak, plan).value is None  # it is not known how many tensors there are
+    sent = share(models.build("cloak", digits), x, y, cloak, each=1).tensors  # 3 of them
+    shapes = {n: tuple(t.shape[1:]) for n, t in sent.items()}
+    found = privacy.account(cloak, replace(plan, tensors=shapes)).value
     assert found == pytest.approx(privacy.epsilon(5 / 3**0.5, 0.1, 100))
     assert found > 1.5 * privacy.epsilon(5, 0.1, 100)
 
@@ -164,8 +167,9 @@ def test_prop_cloak_prop1() -> None:
     norm = digit_uploads(24).norm(dim=1)
     assert (norm > 3).all()  # C ≥ ‖g‖ fails for C ≤ 3 on every digit …
     assert 0 < (norm < 4).sum() < 6  # … and for C = 4 on most
-    for sigma, measured in ((5, 4.84), (3, 2.69), (2, 2.62)):  # the paper's own Table IV
-        assert measured < sigma * 2**0.5
+    measured = ledger.paper("modelcloak/table-4")
+    for data, chosen in ledger.paper("modelcloak/table-2")["chosen"].items():
+        assert measured[data]["ModelCloak-Fix"]["MSE"] < chosen["σ"] * 2**0.5
 
 
 # --- what holds ---
@@ -261,16 +265,15 @@ def test_cramer_rao_predicts_the_attack_on_a_digit() -> None:
 
 
 def test_selector_returns_the_papers_choices() -> None:
-    want = {"MNIST": (5, 2), "CIFAR10": (3, 2), "LFW": (2, 3)}
-    for data, pair in want.items():
-        best = select([c for c in paper_table_2() if c["data"] == data])
-        assert (best["sigma"], best["clip"]) == pair
+    for data, want in ledger.paper("modelcloak/table-2")["chosen"].items():
+        best = select(ledger.grid("modelcloak/table-2", data, sigma="σ", clip="C"))
+        assert (best["sigma"], best["clip"]) == (want["σ"], want["C"])
 
 
 @pytest.mark.parametrize("data", ["MNIST", "CIFAR10", "LFW"])
 def test_printed_success_follows_the_product(data: str) -> None:
     """Within equal σC the paper's successes lie close, within equal σ they do not."""
-    cells = [c for c in paper_table_2() if c["data"] == data]
+    cells = ledger.grid("modelcloak/table-2", data, sigma="σ", clip="C")
     assert len(cells) == len(SIGMAS) * len(CLIPS) == 30
 
     def spread(key) -> float:

@@ -7,10 +7,20 @@ import torch
 
 import privfl_lite as pf
 from privfl_lite import PrivflError, attacks, metrics, models, share
-from privfl_lite.attacks import DLG, GS, IDLG, ClosedForm, Matching, infer_label, infer_labels
+from privfl_lite.attacks import (
+    DLG,
+    GS,
+    IDLG,
+    ClosedForm,
+    Matching,
+    infer_label,
+    infer_labels,
+    solvers,
+)
 from privfl_lite.attacks.matching.search import total_variation
-from privfl_lite.attacks.solvers import adam, lbfgs
-from privfl_lite.defenses import DPGaussian, Prune
+from privfl_lite.attacks.solvers import Pairs, adam, lbfgs
+from privfl_lite.defenses import PRECODE, DPGaussian, Prune
+from privfl_lite.gradients import gradient_function, own_gradient, stateless, weights
 from privfl_lite.wire import Plan
 
 
@@ -86,6 +96,133 @@ def test_lbfgs_steps_back_from_a_cliff():
     """log has no value below 0: long steps are not finite, and the search shortens them."""
     found = lbfgs(lambda z, r: (z - torch.log(z)).sum(1), torch.full((1, 3), 8.0), range(60))
     torch.testing.assert_close(found.z, torch.ones(1, 3), atol=1e-3, rtol=0)
+
+
+def two_loops(g, pairs):
+    """Liu & Nocedal's recursion (1989) for one problem: the inverse Hessian times g."""
+    q, alphas = g.clone(), []
+    for s, y in reversed(pairs):
+        alphas.append((s @ q) / (s @ y))
+        q = q - alphas[-1] * y
+    s, y = pairs[-1]
+    q = q * (s @ y) / (y @ y)
+    for (s, y), alpha in zip(pairs, reversed(alphas), strict=True):
+        q = q + (alpha - (y @ q) / (s @ y)) * s
+    return q
+
+
+@pytest.mark.parametrize(("dtype", "near"), [(torch.float64, 1e-12), (torch.float32, 1e-4)])
+def test_directions_are_those_of_the_two_loop_recursion(dtype, near):
+    """Rings that fill at their own pace, wrap around, and are emptied; steps shrink 10¹⁰-fold."""
+    rng = torch.Generator().manual_seed(0)
+    n, size, problems = 20, 7, 3
+    a = torch.randn(n, n, generator=rng, dtype=torch.float64)
+    hessian, own = a @ a.T + torch.eye(n), [[] for _ in range(problems)]
+    pairs = Pairs(torch.zeros(problems, n, dtype=dtype), size)
+    for k in range(200):
+        w = (torch.rand(problems, generator=rng) < 0.7).nonzero().flatten()
+        s, g = torch.randn(2, len(w), n, generator=rng, dtype=torch.float64)
+        s = s * 10 ** (-k / 20)
+        s, y, g = (v.to(dtype) for v in (s, s @ hessian, g))
+        if not len(w):
+            continue
+        got = pairs.direction(w, s, y, g)
+        for i, p in enumerate(w.tolist()):
+            own[p] = [*own[p], (s[i].double(), y[i].double())][-size:]
+            want = -two_loops(g[i].double(), own[p])
+            assert (got[i] - want).norm() < near * want.norm()
+        if k == 60:
+            pairs.forget(torch.tensor([1]))
+            own[1] = []
+
+
+def test_lbfgs_takes_the_steps_of_torch_where_no_line_search_is_needed():
+    """On a flat bowl every step is taken at its full length: the points of torch.optim.LBFGS."""
+    rng = torch.Generator().manual_seed(3)
+    a = torch.randn(30, 30, generator=rng, dtype=torch.float64)
+    bowl = 0.4 * torch.eye(30) + 0.8 * a @ a.T / torch.linalg.matrix_norm(a, 2) ** 2
+    start = 0.1 * torch.randn(1, 30, generator=rng, dtype=torch.float64)
+
+    def cost(z, rows):
+        return ((z @ bowl) * z).sum(1) / 2
+
+    ours = lbfgs(cost, start, range(1, 9), snapshots=range(1, 9), memory=4)
+    z = start.clone().requires_grad_()
+    reference = torch.optim.LBFGS([z], max_iter=1, history_size=4)
+
+    def closure():
+        reference.zero_grad()
+        f = cost(z, None).sum()
+        f.backward()
+        return f
+
+    for _, point in ours.snapshots:
+        reference.step(closure)
+        torch.testing.assert_close(point, z.detach(), rtol=1e-6, atol=1e-12)
+    assert len(ours.snapshots) == 8 and cost(start, None) > 1e4 * ours.cost
+
+
+@pytest.mark.parametrize("steps", [1, 5, 40])
+def test_signed_adam_is_torchs_adam_to_the_bit(steps):
+    rng = torch.Generator().manual_seed(steps)
+    start, target = torch.randn(2, 3, 50, generator=rng)
+
+    def cost(z, rows):
+        return (z - target[rows]).pow(4).sum(1) + z.sum(1).sin()
+
+    found = adam(cost, start, range(steps), steps, project=lambda z: z.clamp_(-1, 1))
+    z = start.clone().requires_grad_()
+    optimizer = torch.optim.Adam([z], lr=0.1)
+    drops = [steps * k // 8 for k in (3, 5, 7)]
+    rate = torch.optim.lr_scheduler.MultiStepLR(optimizer, drops, gamma=0.1)
+    best, least = start.clone(), torch.full((3,), torch.inf)
+    for _ in range(steps):
+        f = cost(z, torch.arange(3))
+        better = f < least
+        best[better], least[better] = z.detach()[better], f.detach()[better]
+        z.grad = torch.autograd.grad(f.sum(), z)[0].sign()
+        optimizer.step()
+        rate.step()
+        z.data.clamp_(-1, 1)
+    assert torch.equal(found.z, best) and torch.equal(found.cost, least)
+
+
+def test_compiled_adam_finds_what_plain_adam_finds():
+    rng = torch.Generator().manual_seed(1)
+    start, target = torch.randn(2, 3, 8, generator=rng, dtype=torch.float64)
+
+    def cost(z, rows):
+        inner = z.requires_grad_() if z.is_leaf else z
+        (g,) = torch.autograd.grad((inner * target[rows]).sin().sum(), inner, create_graph=True)
+        return (g - target[rows].cos()).pow(2).sum(1)  # a gradient in the cost, as in matching
+
+    plain, quick = (adam(cost, start, range(30), 30, compile=c) for c in (False, True))
+    torch.testing.assert_close(quick.z, plain.z, rtol=1e-9, atol=1e-12)
+    torch.testing.assert_close(quick.cost, plain.cost, rtol=1e-9, atol=1e-12)
+    assert quick.evaluations == 30
+
+
+def test_long_searches_are_compiled_where_that_works(monkeypatch, refused):
+    asked = []
+
+    def broken(cost, z, rows):
+        asked.append(len(rows))
+        raise RuntimeError("no compiler")
+
+    monkeypatch.setattr(solvers, "compiled", broken)
+    monkeypatch.setattr(solvers, "LONG", 20)
+
+    def run(steps, compile):
+        return adam(
+            lambda z, r: z.pow(2).sum(1), torch.ones(2, 3), range(5), steps, compile=compile
+        )
+
+    wanted = run(20, False)
+    run(19, None)
+    assert not asked
+    assert torch.equal(run(20, None).z, wanted.z) and asked == [2]
+    refused(lambda: run(5, True), "torch.compile cannot be used here: no compiler")
+    refused(lambda: IDLG(compile=True), "compile=True needs optimizer='adam'")
 
 
 def test_signed_adam_matches_a_plain_loop_step_by_step():
@@ -184,6 +321,61 @@ def test_gs_rebuilds_small_images(small):
     net, x, y = small
     found = GS(steps=400).run(share(net, x, y, each=1, knows=("labels",)))
     assert metrics.psnr(metrics.as_image(found.images), x).median() > 18
+
+
+@pytest.mark.parametrize(
+    ("name", "mode"), [("lenet", "eval"), ("lenet5", "eval"), ("resnet20", "train")]
+)
+def test_one_gradient_by_plain_autograd_has_the_bits_of_torch_func(name, mode):
+    rng = torch.Generator().manual_seed(4)
+    net = models.build(name, (1, 16, 16), 10)
+    x, soft = torch.rand(1, 2, 1, 16, 16, generator=rng), torch.randn(1, 2, 10, generator=rng)
+    quick = own_gradient(stateless(net, mode))
+    right, theta = gradient_function(stateless(net, mode)), weights(net)
+
+    def slopes(f):
+        z, y = x.clone().requires_grad_(), soft.clone().requires_grad_()
+        g = f(z, y.softmax(2))
+        return *g.values(), *torch.autograd.grad(sum(t.pow(2).sum() for t in g.values()), (z, y))
+
+    pairs = zip(slopes(quick), slopes(lambda x, y: right(theta, x, y)), strict=True)
+    assert all(torch.equal(a, b) for a, b in pairs)
+    with torch.no_grad():
+        assert torch.equal(*(f["head.bias"] for f in (quick(x, soft), right(theta, x, soft))))
+    assert not any(t.requires_grad for t in quick(x, soft).values())
+
+
+def test_an_imitation_can_be_differentiated_by_torch_func_too(small):
+    net, x, y = small
+    imitate = share(net, x[:1], y[:1]).imitator()
+
+    def size(z):
+        return sum(t.pow(2).sum() for t in imitate(z, y[None, :1]).values())
+
+    z = x[1:2, None].clone().requires_grad_()
+    (want,) = torch.autograd.grad(size(z), z)
+    torch.testing.assert_close(torch.func.grad(size)(x[1:2, None]), want)
+    torch.testing.assert_close(torch.func.vmap(size)(z.detach()[None])[0], size(z))
+
+
+@pytest.mark.parametrize("attack", [GS(steps=6), IDLG(steps=6)])
+@pytest.mark.parametrize("uploads", [1, 2])
+def test_matching_repeats_on_a_network_that_draws(small, attack, uploads):
+    net, x, y = small
+    upload = share(net, x[:uploads], y[:uploads], PRECODE(8), each=1, knows=("labels",))
+    first = attack.run(upload, seed=1).images
+    before = torch.random.get_rng_state()
+    torch.rand(5)
+    after = torch.random.get_rng_state()
+    assert torch.equal(attack.run(upload, seed=1).images, first)
+    assert torch.equal(torch.random.get_rng_state(), after) and not torch.equal(before, after)
+
+
+def test_a_reconstruction_says_which_solver_made_it(small):
+    net, x, y = small
+    upload = share(net, x[:1], y[:1], knows=("labels",))
+    assert IDLG(steps=1).run(upload).details["solver"] == solvers.SOLVER == "lbfgs-2"
+    assert GS(steps=1).run(upload).details["solver"] == "adam-1"
 
 
 def test_one_upload_alone_gives_the_same_as_among_others(small):

@@ -19,6 +19,7 @@ from privfl_lite.defenses import DPSGD, PRECODE, Context, Prune, Soteria, build
 from privfl_lite.defenses.precode import Bottleneck
 from privfl_lite.defenses.soteria import representation_slopes
 from privfl_lite.gradients import weights
+from privfl_lite.privacy import Training, account
 from privfl_lite.runtime import generator
 from privfl_lite.studies import STUDIES
 from privfl_lite.studies.first_answers import baselines as baselines
@@ -80,15 +81,15 @@ def test_noise_of_dp_sgd_has_the_stated_size(setting):
     assert noise.std().item() == pytest.approx(3.0 * 2.0 / 8, rel=0.03)
 
 
-def test_epsilon_of_dp_sgd_is_opacus_and_ignores_the_sampling_of_clients():
-    from opacus.accountants import RDPAccountant
-
-    accountant = RDPAccountant()
-    accountant.history = [(1.3, 0.25, 40)]
-    defense = DPSGD(clip=1.0, sigma=1.3, steps=4, rate=0.25)
-    assert defense.epsilon(10, rate=0.1) == pytest.approx(accountant.get_epsilon(1e-5))
-    assert defense.epsilon(10, rate=0.1) == defense.epsilon(10, rate=1.0)
-    assert DPSGD(sigma=0.0).epsilon(10, 1.0) is None
+def test_epsilon_of_dp_sgd_counts_every_batch_of_the_plan_and_no_sampling():
+    """One replaced example moves a sum by 2C; the exact ε of that many Gaussian releases."""
+    plan = Plan(epochs=4, batch_size=10)
+    for clients, rounds in ((1, 10), (50, 10)):
+        run = Training(rounds, clients, 1, plan=plan, examples=40)
+        found = account(DPSGD(clip=1.0, sigma=13.0), run)
+        want = privacy.analytic_gaussian_epsilon(13 / 2 / 40**0.5)
+        assert found.value == pytest.approx(want) and found.kind[:2] == ("example", "replace")
+    assert account(DPSGD(sigma=0.0), run).value is None
 
 
 def test_batch_norm_becomes_group_norm():
@@ -274,7 +275,6 @@ def test_baselines_train_in_both_paths(setting):
     ("call", "says"),
     [
         (lambda: DPSGD(clip=0), "clip must be over 0"),
-        (lambda: DPSGD(rate=2), "rate in (0, 1]; got 1 and 2"),
         (lambda: Soteria(1.0), "from 0 to below 1; got 1.0"),
         (lambda: Soteria(score="mine"), "choose one of: code, paper"),
         (lambda: PRECODE(size=0), "size must be at least 1"),
@@ -328,15 +328,14 @@ def test_feedback_repays_what_heavy_pruning_costs(stored):
 
 
 def test_stored_epsilon_is_that_of_the_stored_plan(stored):
-    """The ε that the page prints: one example, Poisson, δ = 1e-5, Rényi, all local steps."""
+    """The ε that the page prints: one example replaced, in one batch of each of 30 rounds."""
     settings = STUDIES["first-answers/baselines"].show()["settings"]
-    for data, shown in (("mnist", "13.6"), ("cifar10", "9.1")):
+    for data in ("mnist", "cifar10"):
         cell = stored[data, "DP-SGD", "train"]
-        dp = build(baselines.written(settings, cell))
-        assert (dp.sigma, dp.rate * settings["per_client"][data]) == (1.0, 10)
-        steps = settings["rounds"] * dp.steps
-        assert cell["epsilon"] == pytest.approx(privacy.epsilon(1.0, dp.rate, steps), rel=1e-6)
-        assert f"{cell['epsilon']:.1f}" == shown
+        dp, n = build(baselines.written(settings, cell)), settings["per_client"][data]
+        run = Training(settings["rounds"], plan=Plan(batch_size=10), examples=n)
+        want = privacy.analytic_gaussian_epsilon(1.0 / 2 / 30**0.5)
+        assert cell["epsilon"] == pytest.approx(account(dp, run).value) == pytest.approx(want)
     epsilons = {name for (_, name, _), c in stored.items() if c.get("epsilon") is not None}
     assert epsilons == {"DP-SGD"}
 

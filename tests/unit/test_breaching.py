@@ -20,9 +20,9 @@ from privfl_lite.attacks import GS
 from privfl_lite.attacks import solvers as engine
 from privfl_lite.attacks.matching import search as matching
 
-ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT / "benchmarks"))
-import breaching_side as side  # noqa: E402
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))
+from benchmarks import breaching_side as side  # noqa: E402
 
 needs_breaching = pytest.mark.skipif(side.load() is None, reason=side.missing())
 STORED = json.loads(side.TRACE.read_text(encoding="utf-8"))

@@ -10,7 +10,7 @@ import pytest
 import torch
 from toy import make_clients
 
-from privfl_lite import FedAvg, Plan, PrivflError, defenses, models, share
+from privfl_lite import FedAvg, Plan, PrivflError, defenses, models, privacy, share
 from privfl_lite.defenses import (
     ATS,
     CAFL,
@@ -105,7 +105,7 @@ def test_composition_is_in_order_and_flat(setting):
 ONES = {  # each with settings that are not its own defaults, and with draws that repeat
     "none": [Defense()],
     "dp_gaussian": [DPGaussian(0.2)],
-    "dp_sgd": [DPSGD(0.5, 0.3, 2, 0.5)],
+    "dp_sgd": [DPSGD(0.5, 0.3)],
     "prune": [Prune(0.7), Prune(0.7, feedback=True)],
     "soteria": [Soteria(0.5), Soteria(0.5, "paper")],
     "precode": [PRECODE(8, 0.01, 3)],
@@ -197,7 +197,7 @@ def test_settings_are_frozen_and_survive_replace(defense):
 
 CHANGES = {
     DPGaussian: {"sigma": 0.7},
-    DPSGD: {"clip": 2.0, "rate": 0.25},
+    DPSGD: {"clip": 2.0, "sigma": 0.25},
     Prune: {"rate": 0.3},
     Soteria: {"rate": 0.3},
     PRECODE: {"seed": 9},
@@ -239,6 +239,38 @@ def test_a_memory_that_is_handed_in_is_used_and_kept_apart_in_a_chain(setting):
     copy.load_state_dict(memory.state_dict())
     third, same = (share(net, x, y, chain, each=2, memory=m) for m in (memory, copy))
     assert all(torch.equal(t, same.tensors[n]) for n, t in third.tensors.items())
+
+
+@dataclasses.dataclass(frozen=True)
+class Count(Defense):
+    """Notes at the data door how often it was there, ``by`` each time, and tells it as a fact."""
+
+    by: float = 1.0
+
+    def data(self, x, y, rng, kept=None):
+        kept["count"] = kept.get("count", torch.zeros(())) + self.by
+        return x, y
+
+    def facts(self, ctx):
+        return Facts(lambda_g=float(ctx.memory[ctx.who[0]]["count"]))
+
+
+def test_parts_of_a_chain_have_notes_of_their_own_at_the_data_door_too(setting):
+    net, x, y = setting
+    memory, chain = Memory(), Count(1.0) + Prune(0.5) + Count(10.0)
+    for _ in range(3):
+        upload = share(net, x, y, chain, ("lambda_g",), each=2, memory=memory)
+    counts = [{c: n["count"].item() for c, n in memory.part(i).clients.items()} for i in (0, 2)]
+    assert counts == [dict.fromkeys(range(2), 3.0), dict.fromkeys(range(2), 30.0)]
+    assert upload.knows.lambda_g == 30  # the same note that the door wrote, of the later part
+    assert not any(memory.clients.values()) and not any(memory.part(1).clients.values())
+    alone = Memory()
+    share(net, x, y, Count(2.0), each=2, memory=alone)
+    assert alone[0]["count"] == 2
+    copy = Memory()
+    copy.load_state_dict(memory.state_dict())
+    share(net, x, y, chain, each=2, memory=copy)
+    assert copy.part(0)[1]["count"] == 4 and memory.part(0)[1]["count"] == 3
 
 
 # --- a run's memory and its checkpoint ---
@@ -301,7 +333,8 @@ def test_a_resumed_run_equals_a_whole_one(defense, fast, tmp_path):
 
 
 def test_raw_noise_claims_no_epsilon():
-    assert (DPGaussian(5.0) + Prune(0.9)).epsilon(rounds=10, rate=0.1) is None
+    found = privacy.account(DPGaussian(5.0) + Prune(0.9), privacy.Training(10))
+    assert found.value is None and "DPGaussian: noise without a clip" in found.reason
 
 
 def test_names_on_the_command_line():

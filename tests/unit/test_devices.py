@@ -29,7 +29,7 @@ from privfl_lite.attacks.malicious.imprint import normal_edges, quantile_edges
 from privfl_lite.client import update_context
 from privfl_lite.defenses import ats_search, mixing
 from privfl_lite.defenses.loda import LODA, obscured_set
-from privfl_lite.extractor import Extractor, load_extractor
+from privfl_lite.models.extractor import Extractor, load_extractor
 from privfl_lite.studies import STUDIES
 from privfl_lite.wire import Facts
 
@@ -473,13 +473,16 @@ FACTORIES = set(
 MOVES = {"to", "tolist", "numpy", "item", "register_buffer"}  # a buffer moves with its module
 DRAWS = {"device", "generator", None}  # generators are the CPU's, by design; None: **options
 HERE = {  # file or file:function -> why these tensors belong on the CPU
-    "assets.py": "files are read to the CPU; share and FedAvg move images",
-    "data.py": "data sets are on the CPU; share and FedAvg move images",
+    "assets/readers.py": "files are read to the CPU; share and FedAvg move images",
+    "data/dataset.py": "data sets are on the CPU; share and FedAvg move images",
+    "data/embedded.py": "as data/dataset.py",
+    "data/folder.py": "as data/dataset.py",
+    "data/splits.py": "as data/dataset.py",
     "downloads.py": "files are read to the CPU",
-    "models.py:_flat_size": "networks are built on the CPU; share and FedAvg move them",
-    "contract.py:_images": "as data.py",
-    "wire.py:once": "rows of a shuffle, drawn on the CPU",
-    "metrics.py:success_rate": "scores may be Python numbers",
+    "models/registry.py:_flat_size": "networks are built on the CPU; share and FedAvg move them",
+    "contract.py:_images": "as data/dataset.py",
+    "wire/plan.py:once": "rows of a shuffle, drawn on the CPU",
+    "metrics/statistics.py:success_rate": "scores may be Python numbers",
     "attacks/adaptive/fedkl_recursion.py:run": "one zero for a tensor that was not sent",
     "attacks/malicious/imprint.py:normal_edges": "numbers for a network not yet sent",
     "defenses/dcs2.py:_sensitive": "compares Python numbers: is this client among the defended?",

@@ -87,6 +87,22 @@ def test_scores_equal_a_backward_pass_for_each_unit(name):
                 np.testing.assert_allclose(got[k].numpy(), by_hand, rtol=1e-8)
 
 
+@pytest.mark.parametrize(("act", "shape"), [("relu", (1, 16, 16)), ("sigmoid", (3, 16, 12))])
+def test_scores_equal_the_jacobian_of_the_plain_network(act, shape):
+    """What is laid out for speed (patches, channels last, units that are off left out) is exact."""
+    net = models.build("lenet", shape, 5, act=act, init=0.3).double()
+    x = torch.rand(2, 2, *shape, generator=generator(1)).double()
+    got = unit_scores(net.features, context(net, x, torch.zeros(2, 2).long()))
+    for k in range(2):
+        each = []
+        for image in x[k]:
+            rows = torch.autograd.functional.jacobian(net.features, image[None])[0].flatten(1)
+            each.append((net.features(image[None])[0].abs() / rows.norm(dim=1)).nan_to_num(0.0))
+        want = torch.stack(each).mean(0).detach()
+        assert (want == 0).any() == (act == "relu")
+        torch.testing.assert_close(got[k], want, rtol=1e-8, atol=1e-12)
+
+
 def test_quotient_is_the_inverse_only_for_orthogonal_rows():
     """Theorem 1 asks for the columns of the inverse; Eq. 8 puts 1/‖row‖ in their place."""
     net = models.build("mlp", (1, 2, 2), 3, hidden=(4,), act="identity").double()

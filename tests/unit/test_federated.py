@@ -62,7 +62,7 @@ def test_fast_path_equals_plain_path_with_batch_norm():
 def test_chunks_do_not_change_the_result(net, monkeypatch):
     clients = make_clients([8] * 5)
     whole = final(fedavg(net, clients, 2, fast=True, show=False))
-    monkeypatch.setattr("privfl_lite.client.MEMORY", 1)
+    monkeypatch.setattr("privfl_lite.training.CACHE", 1)
     assert clients_at_once(net, 10) == 1
     assert_same(final(fedavg(net, clients, 2, fast=True, show=False)), whole, rtol=1e-5, atol=1e-7)
 

@@ -17,8 +17,9 @@ from privfl_lite.client import private_tensors
 from privfl_lite.defenses import DPGaussian, FedKL, Memory
 from privfl_lite.defenses.fedkl import uniform
 from privfl_lite.federated import FedAvg, evaluate
-from privfl_lite.keylock import coefficients, lock, locks, normalize
 from privfl_lite.metrics import affine_fit, as_image, psnr
+from privfl_lite.models.keylock import coefficients, lock, locks, normalize
+from privfl_lite.teach import ledger
 from privfl_lite.wire import Facts, Plan
 
 FACTS = ("labels", "key", "lock", "coefficients")
@@ -55,11 +56,14 @@ def test_lock_is_batch_norm_with_scale_and_shift_of_eq_30(net, batch, activation
     torch.testing.assert_close(locked.features[1](u), want, rtol=1e-4, atol=1e-5)
 
 
-# (model, share of the lock in Table 3); LeNet's is that of 100 classes
-TABLE_3 = [("lenet", 22.43), ("resnet20", 10.49), ("resnet32", 6.46), ("resnet18", 1.15)]
+# (model, share of the lock in Table 3); LeNet's is that of 100 classes, VGG-16's of a larger one
+TABLE_3 = [
+    (name.lower().replace("-", ""), None if name == "VGG-16" else row["Parameter Proportion"])
+    for name, row in ledger.paper("fedkl/table-3").items()
+]
 
 
-@pytest.mark.parametrize(("name", "percent"), [*TABLE_3, ("resnet34", 0.61), ("vgg16", None)])
+@pytest.mark.parametrize(("name", "percent"), TABLE_3)
 def test_lock_fits_every_network_and_has_table_3s_size(name, percent):
     net = models.build(name, (3, 32, 32), 100)
     locked = lock(net)
@@ -443,7 +447,7 @@ def test_affine_fit_is_the_line_of_least_squares():
         (lambda n, b: lock(n, activation="tanh"), "choose one of: none, relu"),
         (lambda n, b: lock(n, blocks="last"), "choose one of: first, all"),
         (lambda n, b: lock(n, key_length=0), "key_length must be at least 1"),
-        (lambda n, b: FedKL(fresh=True, share_lock=True), "lock of its own"),
+        (lambda n, b: FedKL(fresh=True, share_lock=True), "exclude each other"),
         (lambda n, b: LockMatching(secret="guess"), "choose one of: joint, key"),
         (lambda n, b: LockMatching().run(share(n, *b)), "needs a locked network"),
         (lambda n, b: LockMatching(secret="key").run(send(n, b, knows=())), 'knows=("lock",)'),

@@ -12,7 +12,9 @@ from sklearn.linear_model import orthogonal_mp
 from privfl_lite import FedAvg, Plan, defenses, models, share
 from privfl_lite.defenses import CAFL, POGZFL, Context, DPGaussian, Prune
 from privfl_lite.defenses.cafl import omp
-from privfl_lite.defenses.pogz import by_layer, from_layers, laplace, pogz
+from privfl_lite.defenses.noise import laplace
+from privfl_lite.defenses.pogz import by_layer, from_layers, pogz
+from privfl_lite.privacy import Training, account
 from privfl_lite.runtime import generator
 from privfl_lite.wire import Facts
 
@@ -130,7 +132,9 @@ def test_own_importance_breaks_the_guarantee():
     b2 = made.scales({"a": 0.6, "b": 0.4})["a"]
     loss = [z * (1 / b2 - 1 / b1) + math.log(b1 / b2) for z in (0.1, 1.0, 10.0, 100.0)]
     assert loss == sorted(loss) and loss[-1] > 10 * made.eps
-    assert made.epsilon(10, 0.1) is None and made.facts(context(1)) == Facts()
+    found = account(made, Training(10))
+    assert found.value is None and "follows private data" in found.reason
+    assert made.facts(context(1)) == Facts()
 
 
 def test_noise_power_is_least_at_the_cube_root_of_the_sizes():
@@ -165,7 +169,7 @@ def test_released_code_adds_one_number_a_layer(setting):
         else:
             assert (added.amax(1) - added.amin(1)).max() < 1e-6
             assert added[:, 0].abs().min() > 1e-6 and len(set(added[:, 0].tolist())) == 3
-    assert POGZFL(released=True, importance=SHARES).epsilon(1, 1.0) is None
+    assert account(POGZFL(released=True, importance=SHARES), Training(1)).value is None
 
 
 def test_released_noise_has_the_scale_of_its_layer():
@@ -179,10 +183,10 @@ def test_released_noise_has_the_scale_of_its_layer():
 def test_budget_adds_up_over_rounds_and_survives_composition(setting):
     net, x, y = setting
     fixed = POGZFL(eps=2, importance=pogz(net, x))
-    assert fixed.epsilon(7, 0.1) == 14
-    assert (Prune(0.5) + fixed + DPGaussian(0.1)).epsilon(7, 0.1) == 14
+    assert account(fixed, Training(7)).value == 14
+    assert account(Prune(0.5) + fixed + DPGaussian(0.1), Training(7)).value == 14
     run = FedAvg(net, [(x, y)], 2, defense=fixed, show=False)
-    assert [r.epsilon for r in run] == [2, 4]
+    assert [(r.epsilon.value, r.epsilon.delta) for r in run] == [(2, 0), (4, 0)]
 
 
 def test_own_importance_is_that_of_each_client(setting):
@@ -272,7 +276,8 @@ def test_own_range_is_that_of_the_layer_and_leaks():
             c, r = (low + high) / 2, (high - low) / 2 / k
             torch.testing.assert_close(c + r, t[i].max(), rtol=1e-4, atol=1e-5)
             torch.testing.assert_close(c - r, t[i].min(), rtol=1e-4, atol=1e-5)
-    assert made.epsilon(1, 1.0) is None
+    found = account(made, Training(1))
+    assert found.value is None and "range of private measurements" in found.reason
 
 
 def test_a_public_radius_clips():
@@ -327,13 +332,13 @@ def test_omp_equals_scikit_learn_and_recovers_sparse_updates():
 def test_epsilon_counts_every_measurement_of_every_round(setting):
     net, x, y = setting
     made = CAFL(eps=0.5, ratio=0.2, radius=1.0)
-    assert made.epsilon(3, 1.0) is None  # nothing sent yet: the number is not known
+    assert account(made, Training(3)).value is None  # of what, is not known
     run = FedAvg(net, [(x[:4], y[:4]), (x[4:], y[4:])], 2, defense=made, show=False)
     per_round = sum(
         t[0].numel() for t in made.measure({n: p[None] for n, p in net.named_parameters()}).values()
     )
     assert per_round == pytest.approx(0.2 * net.num_parameters, rel=0.03)
-    assert [r.epsilon for r in run] == [0.5 * per_round, 2 * 0.5 * per_round]
+    assert [r.epsilon.value for r in run] == [0.5 * per_round, 2 * 0.5 * per_round]
 
 
 # Both

@@ -16,7 +16,7 @@ from privfl_lite.attacks.adaptive import loda_decoder as decoder
 from privfl_lite.attacks.adaptive import loda_inversion as obscured
 from privfl_lite.defenses import LODA, Prune
 from privfl_lite.defenses.loda import obscure, obscured_set
-from privfl_lite.extractor import LAYERS, Extractor, load_extractor, squared_distance
+from privfl_lite.models.extractor import LAYERS, Extractor, load_extractor, squared_distance
 from privfl_lite.runtime import generator
 from privfl_lite.stored import SHIPPED
 
@@ -244,7 +244,7 @@ def test_a_client_remembers_its_encodings_from_round_to_round(single, images, mo
     run = pf.FedAvg(model, clients, 3, defense=quick(single) + Prune(0.5), show=False)
     list(run)
     assert calls == [2, 1]
-    kept = [t for c in (0, 1) for t in run.memory[c].values()]
+    kept = [t for c in (0, 1) for t in run.memory.part(0)[c].values()]
     torch.testing.assert_close(torch.stack(kept), work(quick(single), x).images, atol=1e-5, rtol=0)
 
 

@@ -121,15 +121,15 @@ def test_fedkl_units_inflate_psnr_by_the_log_of_rmse() -> None:
 @pytest.fixture
 def fresh_net() -> Iterator[None]:
     """No net of another test, and none left behind."""
-    metrics._lpips_net.cache_clear()
+    metrics.perceptual._lpips_net.cache_clear()
     yield
-    metrics._lpips_net.cache_clear()
+    metrics.perceptual._lpips_net.cache_clear()
 
 
 @pytest.fixture
 def weights() -> None:
     try:
-        metrics._lpips_net("alex"), metrics._lpips_net("vgg")
+        metrics.perceptual._lpips_net("alex"), metrics.perceptual._lpips_net("vgg")
     except PrivflError as error:
         pytest.skip(f"no LPIPS weights on this machine: {error}")
 
@@ -170,7 +170,7 @@ def test_lpips_takes_vggs_thirteen_layers_in_their_order(
     save_file(tensors, tmp_path / "vgg16.safetensors")
     monkeypatch.setattr(torch.hub, "get_dir", lambda: str(tmp_path))
     monkeypatch.setattr(assets, "fetch", lambda name: {"lpips": tmp_path}[name])
-    assert [value.item() for value in metrics._backbone("vgg")] == list(range(26))
+    assert [value.item() for value in metrics.perceptual._backbone("vgg")] == list(range(26))
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -188,9 +188,9 @@ def test_lpips_prefers_torchs_hub_cache(
 
     monkeypatch.setattr(assets, "fetch", no_asset)
     with pytest.raises(PrivflError, match="asked for the asset"):
-        metrics._lpips_net("alex")  # the file's SHA-256 is not that of its name
+        metrics.perceptual._lpips_net("alex")  # the file's SHA-256 is not that of its name
     monkeypatch.setattr(assets, "sha256", lambda path: path.stem.split("-")[-1] + "0" * 56)
-    ours = list(metrics._lpips_net("alex").net.parameters())
+    ours = list(metrics.perceptual._lpips_net("alex").net.parameters())
     assert len(ours) == 10
     assert all(torch.equal(a, b) for a, b in zip(ours, state.values(), strict=True))
 

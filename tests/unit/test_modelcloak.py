@@ -8,20 +8,18 @@ from itertools import islice
 
 import pytest
 import torch
-from scipy.stats import kstest
 from toy import make_clients
 
 from privfl_lite import PrivflError, defenses, fedavg, models, privacy, share
 from privfl_lite.cli import main
 from privfl_lite.defenses import Context, Memory, ModelCloak
-from privfl_lite.defenses import modelcloak as module
 from privfl_lite.defenses.modelcloak import perturbation, select
-from privfl_lite.gradients import flat, length
+from privfl_lite.gradients import flat, norm
 from privfl_lite.runtime import generator
-from privfl_lite.studies.modelcloak_fixed.attack import paper_table_2
+from privfl_lite.teach import ledger
 from privfl_lite.wire import Clip, Facts, Noise, Plan
 
-CHOSEN = {"MNIST": (5, 2), "CIFAR10": (3, 2), "LFW": (2, 3)}  # bold blue in Table II
+CHOSEN = ledger.paper("modelcloak/table-2")["chosen"]  # bold blue
 KINDS = [
     {},
     {"mode": "dynamic", "keep": "variance"},
@@ -41,9 +39,9 @@ def updates(k: int = 4, seed: int = 0, sizes: tuple[float, ...] = (0.5, 1, 3, 8)
     """K updates of two tensors with norms ``sizes``."""
     rng = generator(seed, 7)
     raw = {"a": torch.randn(k, 30, 40, generator=rng), "b": torch.randn(k, 50, generator=rng)}
-    norm = length(raw)
+    norms = norm(raw)
     return {
-        n: t * (torch.tensor(sizes) / norm).view(-1, *[1] * (t.dim() - 1)) for n, t in raw.items()
+        n: t * (torch.tensor(sizes) / norms).view(-1, *[1] * (t.dim() - 1)) for n, t in raw.items()
     }
 
 
@@ -208,39 +206,6 @@ def test_a_run_begins_without_what_an_earlier_upload_left(net):
             assert torch.equal(a, b)
 
 
-# --- noise of the operating system ----------------------------------------------------------------
-
-
-def test_crypto_noise_is_standard_normal_and_never_repeats():
-    a, b = (module._system_normal(torch.empty(100, 500).double()) for _ in range(2))
-    assert a.dtype == torch.float64 and a.isfinite().all()
-    assert kstest(a.flatten().numpy(), "norm").pvalue > 1e-4
-    assert not (a == b).any()
-    assert a.unique().numel() == a.numel()
-    assert abs(torch.corrcoef(torch.stack([a.flatten(), b.flatten()]))[0, 1]) < 0.03
-
-
-def test_crypto_ends_of_the_range_are_finite(monkeypatch):
-    for byte, side in ((b"\0", -1), (b"\xff", 1)):
-        monkeypatch.setattr(module.secrets, "token_bytes", lambda n, byte=byte: byte * n)
-        value = module._system_normal(torch.empty(3))
-        assert value.isfinite().all() and (side * value > 8).all()
-
-
-@pytest.mark.parametrize("where", ["client", "server"])
-def test_crypto_ignores_the_seed_and_keeps_the_level(net, where):
-    cloak = ModelCloak(2, 3, where=where, crypto=True)
-    ends = []
-    for _ in range(2):
-        if where == "client":
-            ends.append(flat(cloak.update(updates(), context(4))))
-        else:
-            mean = {"a": torch.zeros(50, 50)}
-            ends.append(cloak.average(mean, 1.0, generator(0), Memory())["a"])
-    assert ends[0].dtype == torch.float32 and not (ends[0] == ends[1]).any()
-    assert (ends[0] - ends[1]).std().item() == pytest.approx(6 * math.sqrt(2), rel=0.05)
-
-
 # --- ε --------------------------------------------------------------------------------------------
 
 
@@ -252,10 +217,16 @@ def test_epsilon_at_the_client_is_the_exact_gaussian_of_the_busiest_client(net):
     for t in (1, 4, 6):
         joined = max(sum(c in r.clients for r in reports[:t]) for c in range(6))
         want = privacy.analytic_gaussian_epsilon(5 / (2 * math.sqrt(joined)))
-        assert reports[t - 1].epsilon == pytest.approx(want)
-    delta = privacy.analytic_gaussian_delta(5 / 2, ModelCloak(2, 5).epsilon(1, 0.1))
+        assert reports[t - 1].epsilon.value == pytest.approx(want)
+    plan = privacy.Training(1)
+    delta = privacy.analytic_gaussian_delta(5 / 2, privacy.account(ModelCloak(2, 5), plan).value)
     assert delta == pytest.approx(1e-5, rel=1e-4)
-    assert ModelCloak(2, 5).epsilon(7, 0.1) == ModelCloak(1, 5).epsilon(7, 1.0)  # neither C nor q
+    sampled, everyone = privacy.Training(7, 10, 1), privacy.Training(7, 10)  # neither C nor q
+    one, two = (
+        privacy.account(ModelCloak(2, 5), sampled),
+        privacy.account(ModelCloak(1, 5), everyone),
+    )
+    assert one == two and one.against == "server" and one.sampling == "none"
 
 
 def test_epsilon_by_layer_pays_for_every_tensor(net):
@@ -263,34 +234,42 @@ def test_epsilon_by_layer_pays_for_every_tensor(net):
     (report,) = run
     tensors = len(list(net.parameters()))
     want = privacy.analytic_gaussian_epsilon(5 / (2 * math.sqrt(tensors)))
-    assert report.epsilon == pytest.approx(want)
+    assert report.epsilon.value == pytest.approx(want)
 
 
 def test_epsilon_at_the_server_is_the_accountants(net):
     clients = make_clients([4] * 4)
-    for sampling, scale in (("poisson", 5), ("fixed", 5 / 2)):
-        run = fedavg(net, clients, 3, per_round=2, sampling=sampling, weighting="uniform",
+    for sampling, scale, weighting in (("poisson", 5, "fixed"), ("fixed", 5 / 2, "uniform")):
+        run = fedavg(net, clients, 3, per_round=2, sampling=sampling, weighting=weighting,
                      defense=ModelCloak(0.3, 5, where="server"), show=False)  # fmt: skip
         want = privacy.epsilon(scale, 0.5, 3, sampling=sampling)
-        assert list(run)[-1].epsilon == pytest.approx(want)
+        found = list(run)[-1].epsilon
+        assert found.value == pytest.approx(want) and found.against == "outsiders"
+        assert found.sampling == f"{sampling} 0.5"
 
 
 def test_no_epsilon_for_noise_that_follows_the_data_or_none():
-    same = ModelCloak(2, 5, mode="dynamic").epsilon(10, 0.1)  # the law of fixed noise
-    assert same == ModelCloak(2, 5).epsilon(10, 0.1) and math.isfinite(same)
-    assert ModelCloak(2, 5, mode="dynamic", keep="scale").epsilon(10, 0.1) is None
-    assert ModelCloak(2, 0).epsilon(10, 0.1) is None
+    plan = privacy.Training(10)
+    same = privacy.account(ModelCloak(2, 5, mode="dynamic"), plan)  # the law of fixed noise
+    assert same == privacy.account(ModelCloak(2, 5), plan) and math.isfinite(same.value)
+    for cloak, why in (
+        (ModelCloak(2, 5, mode="dynamic", keep="scale"), "follows private data"),
+        (ModelCloak(2, 0), "no noise is added"),
+    ):
+        found = privacy.account(cloak, plan)
+        assert found.value is None and why in found.reason
 
 
 def test_paper_epsilon_is_table_iii_and_opacus():
     from opacus.accountants import RDPAccountant
 
-    for sigma, rounds, printed in ((5, 100, 0.835), (3, 100, 1.528), (2, 60, 2.01)):
+    printed = ledger.paper("modelcloak/table-3")
+    for data, sigma, rounds in (("MNIST", 5, 100), ("CIFAR10", 3, 100), ("LFW", 2, 60)):
         ours = ModelCloak(2, sigma).paper_epsilon(rounds, 0.1)
         accountant = RDPAccountant()
         accountant.history = [(sigma, 0.1, rounds)]
         assert ours == pytest.approx(accountant.get_epsilon(1e-5))
-        assert round(ours, 3) == printed
+        assert round(ours, 3) == printed[data][sigma]
 
 
 def test_paper_epsilon_counts_the_smallest_dynamic_scale_of_each_round():
@@ -351,8 +330,9 @@ def test_composed_with_another_defense(net):
     chain.update(raw, ctx)
     noise = chain.average({"a": torch.zeros(100, 100)}, 0.5, generator(0), ctx.memory)["a"]
     assert noise.std().item() == pytest.approx(3, rel=0.03)
-    want = ModelCloak(2, 3, where="server").epsilon(10, 0.1)
-    assert chain.epsilon(10, 0.1) == chain.epsilon(10, 0.1, memory=ctx.memory) == want
+    plan = privacy.Training(10, 10, 1)
+    want = privacy.account(ModelCloak(2, 3, where="server"), plan)
+    assert privacy.account(chain, plan) == want and want.value > 0
 
 
 # --- the selector ---------------------------------------------------------------------------------
@@ -364,11 +344,11 @@ def grid(*rows: tuple[float, float, float, float]) -> list[dict]:
 
 @pytest.mark.parametrize("data", CHOSEN)
 def test_select_on_table_ii_gives_the_papers_choice(data):
-    cells = [c for c in paper_table_2() if c["data"] == data]
+    cells = ledger.grid("modelcloak/table-2", data, sigma="σ", clip="C")
     assert len(cells) == 30
     for order in (cells, cells[::-1]):
         best = select(order)
-        assert (best["sigma"], best["clip"]) == CHOSEN[data]
+        assert {"σ": best["sigma"], "C": best["clip"]} == CHOSEN[data]
     brute = max(c["accuracy"] for c in cells if c["success"] == 0)
     assert best["accuracy"] == brute
 

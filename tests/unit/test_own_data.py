@@ -18,13 +18,6 @@ import privfl_lite as pf
 from privfl_lite.cli import main
 from privfl_lite.stored import read_tensors
 
-PRIVFL = [sys.executable, "-m", "privfl_lite.cli"]
-
-
-def run(*args: str, **options) -> subprocess.CompletedProcess:
-    env = {**os.environ, "OMP_NUM_THREADS": "1", "PRIVFL_OFFLINE": "1"}
-    return subprocess.run([*PRIVFL, *args], capture_output=True, text=True, env=env, **options)
-
 
 def draw(path: Path, seed: int, mode: str = "RGB", size: tuple[int, int] = (20, 16)) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -119,15 +112,15 @@ def test_one_class_is_refused_where_a_network_is_built_for_it(refused, tmp_path)
     refused(lambda: pf.models.build("lenet", pf.load(f"folder:{tmp_path}")), "a folder for each")
 
 
-def test_the_command_line_attacks_own_pictures(pets, tmp_path):
+def test_the_command_line_attacks_own_pictures(pets, tmp_path, capsys):
     out = tmp_path / "out.json"
     words = "attack idlg --size 16 --images 2 --steps 120 --quiet".split()
-    done = run(*words, "--dataset", f"folder:{pets}", "--json", str(out))
-    assert done.returncode == 0 and "10 pictures in 2 classes" in done.stdout, done.stderr
+    assert main([*words, "--dataset", f"folder:{pets}", "--json", str(out)]) == 0
+    assert "10 pictures in 2 classes" in capsys.readouterr().out
     assert len(json.loads(out.read_text())["per_image"]) == 2
-    done = run("attack", "idlg", "--dataset", "folder:nowhere")
-    assert done.returncode == 2 and done.stderr.strip().count("\n") == 0
-    assert "there is no folder 'nowhere'" in done.stderr
+    assert main("attack idlg --dataset folder:nowhere".split()) == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1 and "there is no folder 'nowhere'" in said
 
 
 # --- uploads from files ---
@@ -152,7 +145,8 @@ def test_an_upload_from_files_is_attacked_in_a_shell(sent):
     folder, _, y = sent
     files = {"upload": "both.pt", "model-file": "weights.pt", "json": "out.json", "png": "out.png"}
     named = [word for n, f in files.items() for word in (f"--{n}", str(folder / f))]
-    done = run("attack", "recursive", "--model", "lenet", "--shape", "1,14,14", *named)
+    words = [sys.executable, "-m", "privfl_lite.cli", "attack", "recursive", "--model", "lenet"]
+    done = subprocess.run([*words, "--shape", "1,14,14", *named], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert f"labels  {y[0]}, {y[1]}" in done.stdout and "no scores" in done.stdout
     result = json.loads((folder / "out.json").read_text())

@@ -12,11 +12,12 @@ from torch.nn.functional import cross_entropy, one_hot
 from privfl_lite import Plan, load, metrics, models, share
 from privfl_lite.attacks import Pair
 from privfl_lite.attacks.adaptive import dcs2_algebra as pair
-from privfl_lite.attacks.adaptive.dcs2_matching import candidate_labels, joint
+from privfl_lite.attacks.adaptive.dcs2_matching import ConcealedMatching, candidate_labels, joint
 from privfl_lite.attacks.analytic.gauss_newton import gauss_newton
 from privfl_lite.attacks.analytic.recursive import by_channel, kernel_equations
 from privfl_lite.defenses import DCS2
 from privfl_lite.runtime import PrivflError
+from privfl_lite.wire import Facts
 
 
 @pytest.fixture(scope="module")
@@ -186,3 +187,19 @@ def test_joint_search_lowers_its_cost_and_scales_only_the_concealed_image(net, m
     assert ends[1] < ends[0]
     plain, wide = (joint(one, given, 1, 0, {"width": w})[0][0, 0] for w in (1.0, 9.0))
     assert wide[1].std() > 5 * plain[1].std() and wide[0].std() < 2 * plain[0].std()
+
+
+def test_concealed_images_are_further_unknowns_of_the_one_search(net, mixed):
+    images, labels, _ = mixed
+    images, labels = images.float(), labels.float()
+    upload = share(copy.deepcopy(net).float(), images, labels)
+    granted = Facts(labels=labels[None, :1].argmax(2), mixture=labels[None])
+    one, who = replace(upload, batch=1, knows=granted), torch.zeros(1, dtype=torch.long)
+    attack = ConcealedMatching(steps=25, width=4.0, tv=0.01, show=False)
+    cost, hidden = attack.cost(one), images[1].flatten()[None]
+    right, wrong = (cost(images[None, :1], granted.labels, who, v) for v in (hidden / 4, hidden))
+    assert right < 1e-6 < wrong and attack.unknowns(one) == 28 * 28
+    found, ends, count = joint(one, labels[None, None].expand(1, 2, 2, 10), 25, 0, vars(attack))
+    best = replace(attack, restarts=2).run(one)  # the same two starts, of which it keeps the better
+    assert torch.equal(best.images, found[0, ends.argmin(), :1]) and count == best.evaluations
+    assert torch.equal(best.cost, ends.min(1).values)

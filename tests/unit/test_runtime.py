@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 
 import pytest
 import torch
@@ -39,20 +38,16 @@ def test_choose_lists_what_there_is():
         choose("fruit", "nut", ("fig", "pear"))
 
 
-def test_progress_is_silent_for_short_work_and_can_be_turned_off(capsys, monkeypatch):
-    monkeypatch.delenv("PRIVFL_PROGRESS")
+def test_progress_is_silent_for_short_work_and_can_be_turned_off(bar_clock, capsys, monkeypatch):
+    bar_clock(0.45)
     assert list(progress(range(3), "short")) == [0, 1, 2]
     assert capsys.readouterr().err == ""
-
-    def slow():
-        for i in range(6):
-            time.sleep(0.45)
-            yield i
-
-    list(progress(slow(), "long", total=6))
+    list(progress(range(6), "long"))
     assert "long" in capsys.readouterr().err
+    list(progress(range(6), "quiet", show=False))
+    assert capsys.readouterr().err == ""
     monkeypatch.setenv("PRIVFL_PROGRESS", "0")
-    list(progress(slow(), "hidden", total=6))
+    list(progress(range(6), "hidden"))
     assert capsys.readouterr().err == ""
 
 

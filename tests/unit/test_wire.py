@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -119,6 +121,18 @@ def test_weights_that_never_leave_are_blank_at_the_server(net, batch):
     assert upload.model.head.weight.abs().sum() == 0 and net.head.weight.abs().sum() > 0
 
 
+def test_the_first_gradient_of_a_process_waits_for_no_compiler():
+    """``torch.func.grad`` imports all of ``torch._dynamo`` and sympy when it is first called."""
+    code = """if True:
+        import sys, torch, privfl_lite as pf
+        net = pf.models.build("lenet", (1, 12, 12), 10)
+        pf.share(net, torch.rand(2, 1, 12, 12), torch.tensor([3, 1]))
+        print(sorted({"sympy", "torch._dynamo"} & set(sys.modules)))
+    """
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout.strip() == "[]", done.stderr
+
+
 def test_no_attack_imports_a_defense_or_the_data():
     for path in (PACKAGE / "attacks").rglob("*.py"):
         bad = [m for m in imports(path) if m.split(".")[0] in ("defenses", "data", "metrics")]
@@ -127,8 +141,9 @@ def test_no_attack_imports_a_defense_or_the_data():
 
 ORDER = (
     *("errors", "names", "runtime", "written", "assets", "downloads", "data", "stored", "models"),
-    *("extractor", "gradients", "keylock", "wire", "privacy", "defenses", "client", "federated"),
-    *("attacks", "contract", "metrics", "studies", "teach", "commands", "cli"),
+    *("gradients", "wire", "privacy", "defenses", "batches", "layout"),
+    *("training", "client", "workers", "reports", "spending", "checkpoint", "federated"),
+    *("attacks", "contract", "metrics", "pictures", "studies", "teach", "commands", "cli"),
 )
 
 

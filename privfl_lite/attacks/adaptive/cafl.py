@@ -9,7 +9,8 @@ from typing import cast
 from torch import Tensor
 
 from ...wire import Upload
-from ..matching.search import Matching, distance
+from ..matching.search import Matching
+from ..matching.terms import distance
 
 
 @dataclass(frozen=True)

@@ -15,10 +15,11 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
 from ...gradients import Tensors, loss_function, stateless, weights
-from ...keylock import coefficients, lock_matrix, locks
+from ...models.keylock import coefficients, lock_matrix, locks
 from ...runtime import PrivflError, choose
 from ...wire import Upload
-from ..matching.search import Matching, distance
+from ..matching.search import Matching
+from ..matching.terms import distance
 
 SECRETS = {  # what the attacker does about γ and β
     "joint": "searches for γ and β with the image; dead channels have γ = 0",

@@ -18,24 +18,16 @@ import torch
 from torch import Tensor, nn
 
 from ...gradients import Tensors
-from ...keylock import Locked, locks
 from ...models import Net, built
+from ...models.keylock import Locked, locks
 from ...runtime import PrivflError, progress
 from ...wire import Upload
-from ..analytic.recursive import (
-    ACTIVATIONS,
-    OFF,
-    by_channel,
-    from_gradient,
-    from_output,
-    head_input,
-    kernel_equations,
-)
+from ..analytic.recursive import ACTIVATIONS, OFF, from_gradient, from_output, head_input
 from ..base import Attack, Reconstruction
+from .fedkl_equations import Secret, lines, normal_equations, projected, with_known_shift
 
 RIDGE = 1e-12  # of the mean diagonal: decides only what no equation does, toward black
 ROUNDS = 10
-Secret = tuple[Tensor, Tensor]  # γ and β, (channels,) each
 SHARES = torch.linspace(-4, 4, 13, dtype=torch.float64).sigmoid().tolist()  # first scales tried
 
 
@@ -105,13 +97,7 @@ class _Way:
     """The way back through one network for one upload's gradient g."""
 
     def __init__(
-        self,
-        net: Net,
-        g: Tensors,
-        mode: str,
-        tol: float,
-        off: float,
-        secret: Secret | None = None,
+        self, net: Net, g: Tensors, mode: str, tol: float, off: float, secret: Secret | None = None
     ):
         self.layers, self.g, self.mode, self.tol, self.off = net.features, g, mode, tol, off
         self.secret = secret
@@ -185,14 +171,7 @@ class _Way:
         return x, back[0], misfit, self.coefficients(i, x, s, trust, live), gap, free
 
     def refined(
-        self,
-        i: int,
-        s: Tensor,
-        ds: Tensor,
-        du: Tensor,
-        trust: Tensor,
-        live: Tensor,
-        rounds: int,
+        self, i: int, s: Tensor, ds: Tensor, du: Tensor, trust: Tensor, live: Tensor, rounds: int
     ) -> tuple:
         """As ``solve``, and du; û is taken anew from the u that was found while that helps."""
         best: tuple = ()
@@ -238,14 +217,10 @@ class _Way:
         return x.view(self.shapes[i]), a, misfit, torch.stack([misfit, torch.ones_like(misfit)])
 
     def coefficients(self, i: int, x: Tensor, s: Tensor, trust: Tensor, live: Tensor) -> Tensor:
-        """γ before β: the line through (û, s) of each channel, weighed by trust."""
+        """γ before β of the normalization behind layer i, whose input is x."""
         norm = getattr(self.layers[i + 1], "norm", self.layers[i + 1])
         norm = copy.deepcopy(norm).train(self.mode == "train")
-        u, t, w = (v.flatten(1) for v in (norm(self.layers[i](x[None]))[0], s, trust.square()))
-        u0, t0 = ((w * v).sum(1, keepdim=True) / w.sum(1, keepdim=True) for v in (u, t))
-        gamma = (w * (u - u0) * (t - t0)).sum(1) / (w * (u - u0).square()).sum(1)
-        gamma = torch.where(live, gamma, 0.0)
-        return torch.cat([gamma, t0[:, 0] - gamma * u0[:, 0]]).nan_to_num(0.0)
+        return lines(norm(self.layers[i](x[None]))[0], s, trust, live)
 
     def scaled(self, i: int, a: Tensor, back: Tensor) -> tuple[int, Tensor, Tensor, Tensor]:
         """``walk`` from λ a and back/λ, with the λ for which the next system has the least misfit.
@@ -267,61 +242,3 @@ class _Way:
             misfit, bounds=(low, high), method="bounded", options={"xatol": 1e-6}
         ).x
         return self.walk(i, scale * a, back / scale)
-
-
-def projected(s: Tensor, ds: Tensor, secret: Secret | None = None) -> Tensor:
-    """P(∂ℓ/∂s) of each channel (Eq. 26 times σ/γ): no mean, nothing along û.
-
-    û is s with mean 0 and length 1 (so ε = 0); given γ and β, it is (s − β)/γ.
-    """
-    u = s.flatten(1) - s.flatten(1).mean(1, keepdim=True)
-    u = u / u.norm(dim=1, keepdim=True).clamp(min=1e-300)
-    if secret is not None:
-        gamma, beta = (t[:, None] for t in secret)
-        u = (s.flatten(1) - beta) / gamma / s[0].numel() ** 0.5
-        u = torch.where(gamma == 0, 0.0, u)
-    d = ds.flatten(1) - ds.flatten(1).mean(1, keepdim=True)
-    return (d - u * (u * d).sum(1, keepdim=True)).view_as(ds)
-
-
-def with_known_shift(
-    full: Tensor, layer: nn.Conv2d, beta: Tensor, shape: tuple, live: Tensor
-) -> Tensor:
-    """The normal equations for (a, x) alone: given β, b = mean(Wx) − a β."""
-    k, pixels = len(beta), torch.Size(shape).numel()
-    mean = linear_part(layer, shape).mean((2, 3))[:, live].T  # (k, pixels)
-    basis = torch.cat([torch.eye(k + pixels).to(full), torch.cat([-beta.diag(), mean], 1)])
-    return basis.T @ full @ basis
-
-
-def linear_part(layer: nn.Conv2d, shape: tuple) -> Tensor:
-    """The layer's answer to each pixel alone, without its bias: (pixels, C, H, W)."""
-    one = torch.eye(torch.Size(shape).numel()).to(layer.weight).view(-1, *shape)
-    return layer(one) - layer(one[:1] * 0)
-
-
-def normal_equations(
-    layer: nn.Conv2d, s: Tensor, du: Tensor, trust: Tensor, g: Tensor, shape: tuple, live: Tensor
-) -> Tensor:
-    """AᵀA for A (a, x, b) = 0, the equations of the live channels.
-
-    Rows: W x − a s − b = 0 at every position, weighed by trust (the slope of the activation, by
-    which errors of s grow); M x − a ∇W = 0, weighed by the size of M, which is that of ∂ℓ/∂s.
-    """
-    pixels, k = torch.Size(shape).numel(), int(live.sum())
-    columns = linear_part(layer, shape)[:, live].flatten(1).T  # (k·positions, pixels)
-    weight = trust[live].flatten()[:, None] / trust.max()
-    which = torch.eye(k).to(s).repeat_interleave(s[0].numel(), 0)
-    rows = torch.cat([-which * s[live].reshape(-1, 1), columns, -which], 1) * weight
-    full = rows.T @ rows
-    m = kernel_equations(layer, du[live], shape[1:]).unflatten(0, (k, -1))  # (k, kernel, n)
-    size = m.flatten(1).norm(dim=1).clamp(min=1e-300)
-    right = by_channel(g[live]).unflatten(0, (k, -1))
-    m, right = (t / size[:, None, None] for t in (m, right))
-    square = torch.einsum("dkn,dkm->nm", m, m)
-    cross = -torch.einsum("dkn,dkc->dcn", m, right).flatten(1)  # (k, C·n)
-    full[:k, :k] += torch.diag(right.flatten(1).square().sum(1))
-    full[:k, k : k + pixels] += cross
-    full[k : k + pixels, :k] += cross.T
-    full[k : k + pixels, k : k + pixels] += torch.block_diag(*[square] * shape[0])
-    return full

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import cast
 
-from ...extractor import Extractor
+from ...models.extractor import Extractor
 from ...wire import Upload
 from ..adaptive.loda_inversion import invert
 from ..analytic.closed_form import ClosedForm

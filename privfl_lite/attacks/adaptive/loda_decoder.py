@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import interpolate
 
-from ...extractor import Extractor
 from ...models import Block
+from ...models.extractor import Extractor
 from ...runtime import PrivflError, generator, progress, seeded
 
 

@@ -15,9 +15,9 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from ...extractor import Extractor, squared_distance
+from ...models.extractor import Extractor, squared_distance
 from ...runtime import PrivflError, progress
-from ..matching.search import total_variation
+from ..matching.terms import total_variation
 from ..solvers import adam, value_and_gradient
 
 

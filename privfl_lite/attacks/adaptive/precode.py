@@ -17,12 +17,12 @@ from torch.nn.functional import softplus
 
 from ...gradients import Tensors, loss_function, stateless, weights
 from ...models import built
-from ...runtime import generator, seeded
+from ...runtime import choose, generator, seeded
 from ...wire import Upload
 from ..analytic.recursive import Recursive
 from ..base import Reconstruction
-from ..matching.search import GS, IDLG, distance, total_variation
-from ..solvers import adam, lbfgs
+from ..matching.search import GS, IDLG, Matching
+from ..matching.terms import distance
 
 ATTACKS = {  # name -> what the attacker does
     "GS": "cosine, fresh noise at each evaluation",
@@ -64,6 +64,11 @@ def door(upload: Upload) -> str:
     """The name of the bottleneck, the last of the features."""
     built(upload.model, "the attack on PRECODE")
     return f"features.{len(upload.model.features) - 1}"
+
+
+def draw_size(upload: Upload) -> int:
+    """How many numbers the bottleneck draws."""
+    return upload.model.features[-1].decode.in_features
 
 
 def imitator(upload: Upload) -> Callable[[Tensor, Tensor, Tensor], Tensors]:
@@ -125,58 +130,67 @@ def cut_cost(upload: Upload, features: bool = True, gradients: bool = True) -> C
     return cost
 
 
+@dataclass(frozen=True)
+class DrawMatching(Matching):
+    """Search for the image in one of the ways of ATTACKS, from "average" to "cut".
+
+    ``way="joint"`` looks for the noise besides, from 0; "inversion" begins with a gray image.
+    """
+
+    way: str = "joint"
+    needs = ("labels",)
+    answers = ("precode",)
+    most = (1, 1)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        choose("way", self.way, list(ATTACKS)[2:-1])
+
+    def unknowns(self, upload: Upload) -> int:
+        return draw_size(upload) if self.way == "joint" else 0
+
+    def _start(self, problems: int, shape: tuple[int, ...], others: int, seed: int) -> Tensor:
+        z = super()._start(problems, shape, others, seed)
+        if self.way == "inversion":
+            return torch.full_like(z, 0.5)
+        z[:, z.shape[1] - others :] = 0.0
+        return z
+
+    def cost(self, upload: Upload) -> Callable[..., Tensor]:
+        """cost(x, y, who, noise): as in ``Matching``, with noise of the attacker's choice."""
+        if self.way in ("inversion", "cut"):
+            cut = cut_cost(upload, gradients=self.way == "cut")
+            return lambda x, y, who, others: cut(x[:, 0], who)
+        seen, imitate, k = upload.gradients(), imitator(upload), draw_size(upload)
+        like = upload.tensors["head.weight"]
+        fixed = read_noise(upload) if self.way == "noise read" else like.new_zeros(len(upload), k)
+        draws = [torch.randn(k, generator=generator(7, j)).to(like) for j in range(8)]
+        behind = ("head", door(upload)) if self.way == "drop" else ()
+        names = [n for n in seen if not n.startswith(behind)]
+
+        def cost(x: Tensor, y: Tensor, who: Tensor, others: Tensor) -> Tensor:
+            if self.way == "average":
+                many = [imitate(x, y, e.expand(len(x), k)) for e in draws]
+                g = {n: cast(Tensor, sum(m[n] for m in many)) / len(many) for n in names}
+            else:
+                g = imitate(x, y, others if self.way == "joint" else fixed[who])
+            return distance(self.distance, g, {n: seen[n][who] for n in names}, names)
+
+        return cost
+
+
 def attack(name: str, upload: Upload, steps: int, seed: int = 0) -> Tensor:
     """The images (U, C, H, W) that one of ATTACKS finds; ``steps`` evaluations."""
-    shape, u, k = upload.model.shape, len(upload), upload.model.features[-1].decode.in_features
-    like = upload.tensors["head.weight"]
-    if name in ("GS", "L-BFGS"):
-        kind = GS if name == "GS" else IDLG
-        with seeded(seed, 1):
-            return kind(steps=steps, show=False).run(upload, seed=seed).images
+    how: dict[str, Any] = {"steps": steps, "show": False}
     if name == "recursion":
         return Recursive(entry=f"{door(upload)}.encode").run(upload).images
-    pixels = torch.Size(shape).numel()
-    draws = [torch.randn(pixels, generator=generator(seed, p)) for p in range(u)]
-    start = torch.stack(draws).to(like)
-    if name == "cut":
-        cost = cut_cost(upload)
-        return lbfgs(lambda z, rows: cost(z.view(-1, *shape), rows), start, range(steps)).z.view(
-            -1, *shape
-        )
+    if name in ("GS", "L-BFGS"):
+        return (GS if name == "GS" else IDLG)(**how).run(upload, seed).images
+    if name == "average":
+        how["steps"] = steps // 4
     if name == "inversion":
-        cost = cut_cost(upload, gradients=False)
-
-        def smooth(z: Tensor, rows: Tensor) -> Tensor:
-            x = z.view(-1, *shape)
-            return cost(x, rows) + 1e-4 * total_variation(x[:, None])
-
-        gray = like.new_full((u, pixels), 0.5)
-        found = adam(smooth, gray, range(2 * steps), 2 * steps, project=lambda z: z.clamp_(0, 1))
-        return found.z.view(-1, *shape)
-    return _matching(name, upload, steps, start, k)
-
-
-def _matching(name: str, upload: Upload, steps: int, start: Tensor, k: int) -> Tensor:
-    """L2 and L-BFGS with noise of the attacker's choice."""
-    y, shape, imitate = cast(Tensor, upload.knows.labels), upload.model.shape, imitator(upload)
-    pixels, seen = start.shape[1], upload.tensors
-    fixed = read_noise(upload) if name == "noise read" else start.new_zeros(len(upload), k)
-    draws = [torch.randn(k, generator=generator(7, j)).to(start) for j in range(8)]
-    names = [n for n in seen if name != "drop" or not n.startswith(("head", door(upload)))]
-
-    def cost(z: Tensor, rows: Tensor) -> Tensor:
-        x, target = z[:, :pixels].reshape(-1, 1, *shape), {n: t[rows] for n, t in seen.items()}
-        if name == "average":
-            many = [imitate(x, y[rows], e.expand(len(x), k)) for e in draws]
-            g = {n: cast(Tensor, sum(m[n] for m in many)) / len(many) for n in names}
-        else:
-            g = imitate(x, y[rows], z[:, pixels:] if name == "joint" else fixed[rows])
-        return distance("l2", g, target, names)
-
-    if name == "joint":
-        start = torch.cat([start, fixed], 1)
-    steps = steps // 4 if name == "average" else steps
-    return lbfgs(cost, start, range(steps)).z[:, :pixels].reshape(-1, *shape)
+        how |= {"steps": 2 * steps, "optimizer": "adam", "box": True, "tv": 1e-4}
+    return DrawMatching(way=name, **how).run(upload, seed).images
 
 
 @dataclass(frozen=True)

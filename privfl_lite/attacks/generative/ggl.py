@@ -19,7 +19,7 @@ from ...wire import Upload
 from ..base import Attack, Reconstruction
 from ..generative.generator import load_generator
 from ..labels import infer_labels
-from ..matching.search import distance, total_variation
+from ..matching.terms import distance, total_variation
 from ..solvers import Cost, Solution, adam
 
 

@@ -7,19 +7,49 @@ nearest to a truth that the attacker does not have.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import cast
 
 import torch
 from torch import Tensor
 
-from ...gradients import Tensors
-from ...runtime import PrivflError, choose, generator, progress
+from ...runtime import PrivflError, choose, generator, progress, seeded
 from ...wire import Upload
 from ..base import Attack, Reconstruction
 from ..labels import infer_labels
-from ..solvers import adam, lbfgs
+from ..solvers import SOLVERS, adam, lbfgs
+from .terms import distance, patterned, squares, total_variation
+
+
+@dataclass(frozen=True)
+class Row:
+    """What stands where in a row of z (P, n): pixels, logits of unknown labels, other unknowns."""
+
+    shape: tuple[int, ...]  # (B, C, H, W)
+    classes: int
+    known: Tensor | None  # labels (U, B), or distributions (U, B, classes)
+    restarts: int
+
+    @property
+    def pixels(self) -> int:
+        return torch.Size(self.shape).numel()
+
+    @property
+    def logits(self) -> int:
+        return self.shape[0] * self.classes * (self.known is None)
+
+    def images(self, z: Tensor) -> Tensor:  # (P, B, C, H, W)
+        return z[:, : self.pixels].reshape(-1, *self.shape)
+
+    def labels(self, z: Tensor, rows: Tensor) -> Tensor:
+        if self.known is not None:
+            return self.known[rows // self.restarts]
+        logits = z[:, self.pixels : self.pixels + self.logits]
+        return logits.reshape(-1, self.shape[0], self.classes).softmax(2)
+
+    def others(self, z: Tensor) -> Tensor:
+        return z[:, self.pixels + self.logits :]
 
 
 @dataclass(frozen=True)
@@ -33,6 +63,8 @@ class Matching(Attack):
     ``box`` keeps pixels in [0, 1]. ``labels``: "joint" searches for them too,
     "infer" reads them off the last layer; labels granted with ``knows=`` are used in any case.
     ``steps`` counts evaluations of the gradient. ``frames`` asks for that many images on the way.
+    ``compile``: let torch.compile make the steps of Adam quicker, with other rounding; it takes
+    half a minute first, so unless told it is used for long searches only (``solvers.LONG``).
 
     For an attacker who knows the defense: ``drop`` names tensors to leave out (by the beginning of
     their names; "head" is the last layer, whatever its name), ``nonzero`` compares only entries
@@ -51,6 +83,7 @@ class Matching(Attack):
     box: bool = False
     frames: int = 0
     show: bool = True
+    compile: bool | None = None
     drop: tuple[str, ...] = ()
     nonzero: bool = False
     per_tensor: bool = False
@@ -68,6 +101,8 @@ class Matching(Attack):
             choose("start", self.start, ("patterned",))
         if self.box and self.optimizer == "lbfgs":
             raise PrivflError("box=True needs optimizer='adam'; L-BFGS here has no box")
+        if self.compile and self.optimizer == "lbfgs":
+            raise PrivflError("compile=True needs optimizer='adam': L-BFGS changes its shapes")
 
     def run(self, upload: Upload | Sequence[Upload], seed: int = 0) -> Reconstruction:
         """Attack all uploads at once; the same seed gives the same starts.
@@ -80,54 +115,48 @@ class Matching(Attack):
             raise PrivflError("rounds must be at least one, with the same clients and batch size")
         for one in rounds:
             self.check(one)
-        upload = rounds[0]
-        u, r, shape = len(upload), self.restarts, (upload.batch, *upload.model.shape)
-        terms = [self.cost(a) for a in rounds]
-        known = upload.knows.labels
-        if known is None and self.labels == "infer":
-            known = infer_labels(upload, seed=seed)
-        pixels, classes = torch.Size(shape).numel(), upload.model.num_classes
-        logits = upload.batch * classes * (known is None)
-        end = pixels + logits  # behind it stands what a subclass looks for besides
+        with seeded(seed, 1):  # for a network that draws noise itself
+            known = rounds[0].knows.labels
+            if known is None and self.labels == "infer":
+                known = infer_labels(rounds[0], seed=seed)
+            return self._match(rounds, known, seed)
 
-        def unpack(z: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-            x = z[:, :pixels].reshape(-1, *shape)
-            if known is not None:
-                return x, known[rows // r]
-            return x, z[:, pixels:end].reshape(-1, upload.batch, classes).softmax(2)
+    def _match(self, rounds: list[Upload], known: Tensor | None, seed: int) -> Reconstruction:
+        """Search from all starts, then keep of each upload's the one with the lowest mismatch."""
+        first, u, r = rounds[0], len(rounds[0]), self.restarts
+        row = Row((first.batch, *first.model.shape), first.model.num_classes, known, r)
+        terms = [self.cost(a) for a in rounds]
 
         def mismatch(z: Tensor, rows: Tensor) -> Tensor:
-            x, y = unpack(z, rows)
-            return cast(Tensor, sum(term(x, y, rows // r, z[:, end:]) for term in terms))
+            x, y = row.images(z), row.labels(z, rows)
+            return cast(Tensor, sum(term(x, y, rows // r, row.others(z)) for term in terms))
 
         def objective(z: Tensor, rows: Tensor) -> Tensor:
-            smooth = self.tv * total_variation(z[:, :pixels].reshape(-1, *shape)) if self.tv else 0
+            smooth = self.tv * total_variation(row.images(z)) if self.tv else 0
             return mismatch(z, rows) + smooth
 
-        z = self._start(u * r, shape, logits + self.unknowns(upload), seed)
-        found = self._search(objective, z.to(next(iter(upload.tensors.values()))), pixels)
+        z = self._start(u * r, row.shape, row.logits + self.unknowns(first), seed)
+        found = self._search(objective, z.to(next(iter(first.tensors.values()))), row.pixels)
         rows = torch.arange(u * r, device=found.z.device)
         with torch.no_grad():
             cost = mismatch(found.z, rows).nan_to_num(torch.inf)
         best = cost.view(u, r).argmin(1) + torch.arange(0, u * r, r, device=cost.device)
-        _, y = unpack(found.z[best], best)
-
-        def images(z: Tensor) -> Tensor:
-            return z[best, :pixels].reshape(-1, *shape[1:])
-
+        y = row.labels(found.z[best], best)
         return Reconstruction(
-            images=images(found.z),
+            images=row.images(found.z[best]).flatten(0, 1),
             labels=(y.argmax(-1) if y.is_floating_point() else y).flatten(),
             cost=cost[best],
             evaluations=found.evaluations,
             failed=int((~cost.isfinite()).sum()),
-            history=[(tick, images(frame)) for tick, frame in found.snapshots],
+            history=[(tick, row.images(z[best]).flatten(0, 1)) for tick, z in found.snapshots],
+            details={"solver": SOLVERS[self.optimizer], "others": row.others(found.z[best])},
         )
 
     def unknowns(self, upload: Upload) -> int:
         """How many numbers are sought besides images and labels; they begin as N(0, 1).
 
-        The hook for a defense with secrets: ``cost`` is handed them as its fourth argument.
+        The hook for a defense with secrets: ``cost`` is handed them as its fourth argument, and the
+        ones found are ``details["others"]``. ``_start`` may be overridden to begin elsewhere.
         """
         return 0
 
@@ -160,7 +189,9 @@ class Matching(Attack):
                 z[:, :pixels].clamp_(0, 1)
             return z
 
-        return adam(objective, z, ticks, self.steps, snapshots, project=project)
+        return adam(
+            objective, z, ticks, self.steps, snapshots, project=project, compile=self.compile
+        )
 
     def cost(self, upload: Upload) -> Callable[..., Tensor]:
         """cost(x, y, who, others) (P,): how far images x (P, B, …) are from the uploads ``who``.
@@ -180,41 +211,19 @@ class Matching(Attack):
             kind, noise = "l2", upload.knows.noise
             weight = {n: 1 / (2**0.5 * noise.of(n)) for n in seen}  # squared: 1 / 2σ²
         groups = [[n] for n in seen] if self.per_tensor else [list(seen)]
+        sizes, alone = [squares(seen, names) for names in groups], len(upload) == 1
 
         def cost(x: Tensor, y: Tensor, who: Tensor, others: Tensor | None = None) -> Tensor:
-            a, b = imitate(x, y), {n: t[who] for n, t in seen.items()}
+            a, b = imitate(x, y), seen if alone else {n: t[who] for n, t in seen.items()}
             if weight:
                 a, b = ({n: w * side[n] for n, w in weight.items()} for side in (a, b))
             if self.nonzero:
                 a = {n: a[n] * (t != 0) for n, t in b.items()}
-            total = cast(Tensor, sum(distance(kind, a, b, names) for names in groups))
-            return 1 / len(groups) * total
+            each = zip(groups, sizes, strict=True)
+            total = sum(distance(kind, a, b, names, size[who]) for names, size in each)
+            return 1 / len(groups) * cast(Tensor, total)
 
         return cost
-
-
-def patterned(shape: Sequence[int], rng: torch.Generator) -> Tensor:
-    """A start of this shape (…, H, W): a patch of half the side, U[0, 1], laid out 2×2."""
-    *rest, h, w = shape
-    patch = torch.rand(*rest, -(-h // 2), -(-w // 2), generator=rng)
-    return patch.repeat(*[1] * len(rest), 2, 2)[..., :h, :w]
-
-
-def distance(kind: str, a: Tensors, b: Tensors, names: Iterable[str]) -> Tensor:
-    """Distance "l2" or "cosine" (P,) between the named tensors, all taken as one vector."""
-    if kind == "l2":
-        return cast(Tensor, sum((a[n] - b[n]).flatten(1).pow(2).sum(1) for n in names))
-    dot = sum((a[n] * b[n]).flatten(1).sum(1) for n in names)
-    sizes = (sum(t[n].flatten(1).pow(2).sum(1) for n in names) for t in (a, b))
-    size_a, size_b = (cast(Tensor, size) for size in sizes)
-    return 1 - dot / (size_a * size_b).clamp(min=1e-30).sqrt()
-
-
-def total_variation(x: Tensor) -> Tensor:
-    """Mean absolute difference of neighbors along both axes, (P, B, C, H, W) -> (P,)."""
-    down = (x[..., 1:, :] - x[..., :-1, :]).abs().flatten(1).mean(1)
-    right = (x[..., :, 1:] - x[..., :, :-1]).abs().flatten(1).mean(1)
-    return down + right
 
 
 @dataclass(frozen=True)

@@ -164,7 +164,7 @@ def boundary_scores(
 
 
 def _rounds(budget: int, samples: int, bisections: int) -> list[int]:
-    """How many directions each round tries; the last may have to do with half of ``samples``."""
+    """How many directions each round tries; the last may get only half of ``samples``."""
     left, rest = budget - 1 - bisections, HALVINGS + bisections
     counts: list[int] = []
     if left < 0 or samples < 2:

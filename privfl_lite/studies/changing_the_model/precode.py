@@ -25,10 +25,11 @@ from ...defenses import PRECODE
 from ...defenses.base import Defense
 from ...federated import FedAvg
 from ...gradients import gradient_function, stateless, weights
+from ...metrics.judge import rounded
+from ...pictures import pack
 from ...runtime import seeded
 from ...wire import Plan
 from ..base import Study
-from ..pictures import pack
 
 ELSEWHERE: dict[str, tuple[str, str, dict[str, Any]]] = {  # name -> data, network, options
     "LeNet, sigmoid": ("mnist", "lenet", {}),
@@ -113,7 +114,7 @@ def _compute(settings: dict, cell: dict) -> dict:
 
 def _scores(settings: dict, found: Tensor, x: Tensor) -> dict:
     scores = metrics.compare(found, x)
-    out = {n: [round(min(v, 150.0), 3) for v in scores[n].tolist()] for n in ("psnr", "ssim")}
+    out: dict[str, Any] = {n: rounded(scores[n], 3) for n in ("psnr", "ssim")}
     if x.shape[1] == 1:
         out["images"] = [pack(v) for v in found[: settings["pictures"]]]
     return out

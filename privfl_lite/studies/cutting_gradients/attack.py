@@ -17,9 +17,10 @@ from ...client import share
 from ...data import load
 from ...defenses import Prune, Soteria
 from ...gradients import flat
+from ...metrics.judge import rounded
+from ...pictures import pack
 from ...wire import Upload
 from ..base import Study
-from ..pictures import pack
 
 
 def rank(upload: Upload, x: Tensor, u: int = 0) -> tuple[int, int]:
@@ -104,7 +105,7 @@ def _compute(settings: dict, cell: dict) -> dict:
 def _scores(found: Reconstruction, x: Tensor, y: Tensor) -> dict:
     scores = metrics.compare(found.images, x)
     return {
-        "psnr": [round(min(v, 150.0), 2) for v in scores["psnr"].tolist()],
+        "psnr": rounded(scores["psnr"]),
         "ssim": [round(v, 3) for v in scores["ssim"].tolist()],
         "labels_right": int((found.labels.cpu() == y).sum()),
     }

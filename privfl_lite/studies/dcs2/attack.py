@@ -27,10 +27,10 @@ from ...data import load
 from ...defenses import DCS2, Defense, DPGaussian, Prune, Soteria
 from ...defenses.base import Memory
 from ...defenses.dcs2 import crafted
+from ...metrics.judge import matching, scores
+from ...pictures import packed
 from ...wire import Facts, Upload
 from ..base import Study
-from ..judge import matching, scores
-from ..pictures import packed
 
 BASELINES = {
     "none": Defense,
@@ -203,7 +203,7 @@ def _table(settings: dict, cell: dict) -> dict:
         start = class_means()[y][:, None] if "average" in cell["attack"] else None
         attack = GS(steps=settings["gs"], start=start, show=False)
     found = attack.run(upload, seed=seed)
-    return scores(settings, found.images, x) | {"evaluations": found.evaluations}
+    return scores(found.images, x, settings["success"]) | {"evaluations": found.evaluations}
 
 
 def class_means() -> Tensor:
@@ -217,7 +217,7 @@ def _variant(settings: dict, cell: dict) -> dict:
     found = GS(steps=settings["gs"], show=False).run(v.upload, seed=settings["seed"]).images
     last = v.history[:, :, -1]
     out = {
-        "gs": scores(settings, found[matching(found, v.x, each)], v.x),
+        "gs": scores(found[matching(found, v.x, each)], v.x, settings["success"]),
         "range": [round(v.concealed.min().item(), 2), round(v.concealed.max().item(), 2)],
         "outside": round(((v.concealed < 0) | (v.concealed > 1)).double().mean().item(), 4),
         "distance": [round(a, 2) for a in last[:, 2].tolist()],
@@ -262,7 +262,7 @@ def _joint(settings: dict, cell: dict) -> dict:
     best = cost.argmin(1)
     rows = torch.arange(len(best), device=best.device)
     images = found[rows, best][:, :each].flatten(0, 1)
-    out = scores(settings, images[matching(images, x, each)], x)
+    out = scores(images[matching(images, x, each)], x, settings["success"])
     out |= {"starts": labels.shape[1], "evaluations": evaluations, "attacked": len(upload)}
     out["cost"] = [float(f"{c:.3g}") for c in cost.min(1).values.tolist()]
     if how.get("tried"):
@@ -287,7 +287,7 @@ def _separate(settings: dict, cell: dict) -> dict:
     f = net.features(torch.stack([v.x, v.concealed], 1).double().flatten(0, 1)).detach()
     apart = torch.stack([p.f for p in pairs]) - f.view(len(pairs), 2, -1)
     off = apart.norm(dim=2) / f.view(len(pairs), 2, -1).norm(dim=2)
-    out = scores(settings, images, v.x) | {
+    out = scores(images, v.x, settings["success"]) | {
         "label_right": sum(p.label == t for p, t in zip(pairs, v.y.tolist(), strict=True)),
         "soft_error": [
             float(f"{(p.soft - t).abs().max():.2g}") for p, t in zip(pairs, soft, strict=True)

@@ -39,11 +39,11 @@ from ...data import load
 from ...defenses import ATS, DCS2, Defense, DPGaussian, Prune, Soteria
 from ...defenses.base import Memory
 from ...defenses.dcs2 import crafted
+from ...metrics.judge import scores
+from ...pictures import packed
 from ...runtime import generator
 from ...wire import Upload
 from ..base import Study
-from ..judge import scores
-from ..pictures import packed
 from .attack import BASELINES as DIGITS
 from .strong import BINS, HIDDEN, ggl, gray, hidden, imprint
 
@@ -162,16 +162,17 @@ def _table(settings: dict, cell: dict) -> dict:
         start = class_means()[y][:, None] if "average" in cell["attack"] else None
         attack = GS(steps=settings["conv_gs" if conv else "gs"], start=start, show=False)
     found = attack.run(upload, seed=seed)
-    out = scores(settings, found.images, x) | {"evaluations": found.evaluations}
+    out = scores(found.images, x, settings["success"]) | {"evaluations": found.evaluations}
     out["cost"] = [float(f"{c:.3g}") for c in found.cost.tolist()]
     if name == "ATS":
         pairs = [
             defense.data(x[k : k + 1], y[k : k + 1], generator(seed, k)) for k in range(len(x))
         ]
-        seen = scores(settings, found.images, torch.cat([image for image, _ in pairs]))
+        seen = scores(found.images, torch.cat([image for image, _ in pairs]), settings["success"])
         out |= {f"{k}_transformed": v for k, v in seen.items() if k != "images"}
     if "average" in cell["attack"] and name == "none":
-        out["start"] = scores(settings, class_means()[y], x)  # what is known before any attack
+        known = class_means()[y]  # before any attack
+        out["start"] = scores(known, x, settings["success"])
     if name in ("none", HIDDEN):
         out |= {"pictures": packed(found.images), "pictures_true": packed(x)}
     return out
@@ -190,7 +191,7 @@ def _variant(settings: dict, cell: dict) -> dict:
         torch.cat([m.history[..., -1] for m in made]),
     )
     found = GS(steps=settings["gs"], show=False).run(upload, seed=settings["seed"]).images
-    out = {"gs": scores(settings, found, x)}
+    out = {"gs": scores(found, x, settings["success"])}
     return out | {
         "range": [round(images.min().item(), 2), round(images.max().item(), 2)],
         "distance": [round(v, 2) for v in last[:, 2].tolist()],
@@ -251,7 +252,7 @@ def _pair(settings: dict, cell: dict) -> dict:
         images = torch.stack([image_behind(net, tensors[k], pairs[k], maps) for k in range(n)])
     f, soft = net.features(x.double()), cast(Tensor, upload.knows.mixture)[:, 1]
     off = [(p.f[0] - t).norm() / t.norm() for p, t in zip(pairs, f, strict=True)]
-    return scores(settings, images, x[: len(images)]) | {
+    return scores(images, x[: len(images)], settings["success"]) | {
         "split": len(pairs),
         "label_right": sum(p.label == t for p, t in zip(pairs, y.tolist(), strict=True)),
         "soft_error": [
@@ -268,7 +269,7 @@ def _joint(settings: dict, cell: dict) -> dict:
     upload, x, _ = victims(settings, "lenet", hidden(settings, "cifar10", settings["craft"]))
     labels = cast(Tensor, upload.knows.mixture)[:, None]  # (U, 1, 2, classes)
     found, cost, count = joint(upload, labels, settings["joint"], 0, JOINT[cell["attack"]])
-    out = scores(settings, found[:, 0, 0], x) | {"evaluations": count}
+    out = scores(found[:, 0, 0], x, settings["success"]) | {"evaluations": count}
     out["cost"] = [float(f"{c:.3g}") for c in cost[:, 0].tolist()]
     return out | {"pictures": packed(found[:, 0, 0])}
 

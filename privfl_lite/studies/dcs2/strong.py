@@ -19,9 +19,9 @@ from ...data import load
 from ...defenses import DCS2, Defense, DPGaussian, Prune, Soteria
 from ...defenses.base import Memory
 from ...defenses.dcs2 import crafted
-from ..judge import scores
+from ...metrics.judge import scores
+from ...pictures import packed
 from ..malicious_server.bins import laplace_edges
-from ..pictures import packed
 from .attack import BASELINES as DIGITS
 
 BINS = {  # Table 2's for TinyImageNet (its scripts prune 0.5, its text says 0.7)
@@ -54,7 +54,7 @@ def ggl(settings: dict, cell: dict) -> dict:
     model = models.build("lenet", data, seed=seed)
     upload = share(model, x, y, defense, ("labels",), each=1, seed=seed)
     found = GGL(**settings["ggl"], show=False).run(upload, seed=seed)
-    return scores(settings, found.images, x) | {"pictures": packed(found.images)}
+    return scores(found.images, x, settings["success"]) | {"pictures": packed(found.images)}
 
 
 def imprint(settings: dict, cell: dict) -> dict:
@@ -86,8 +86,8 @@ def imprint(settings: dict, cell: dict) -> dict:
     ]
     nearest = torch.stack(found)
     out: dict[str, Any] = {
-        "position": scores(settings, last, x),
-        "matched": scores(settings, nearest, x),
+        "position": scores(last, x, settings["success"]),
+        "matched": scores(nearest, x, settings["success"]),
         "occupied": {str(k): v for k, v in sorted(Counter(hit.sum(1).tolist()).items())},
     }
     if name == HIDDEN:

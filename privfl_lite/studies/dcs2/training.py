@@ -34,7 +34,7 @@ from ...defenses.prune import largest
 from ...federated import FedAvg, evaluate
 from ...gradients import Tensors, flat
 from ...wire import Plan
-from ..base import Study, finished
+from ..base import Study
 
 CLIENT = 5  # the defended one in the released code
 STEPS = {"step × 2/3": 2 / 3, "step × 1/3": 1 / 3}
@@ -210,7 +210,7 @@ def train(settings: dict, cell: dict, seed: int) -> dict:
         seed=seed,
         show=False,
     )
-    finished(run)
+    run.finish()
     n = settings["test"]
     sides = {"sensitive": own, "test": (source.x_test[:n], source.y_test[:n])}
     out = {name: round(evaluate(run.model, *side)[0], 4) for name, side in sides.items()}

@@ -26,10 +26,10 @@ from ...data import load
 from ...defenses import CAFL, POGZFL, Defense, Entangle
 from ...defenses.base import Memory
 from ...defenses.entangle import replaced
+from ...metrics.judge import scores
+from ...pictures import packed
 from ...wire import Plan, Upload
 from ..base import Study
-from ..judge import scores
-from ..pictures import packed
 
 MAIN = "β 0.7"
 STD = 0.3081  # of MNIST's pixels, by which GS's authors divide
@@ -136,7 +136,7 @@ def _scored(settings: dict, found: Reconstruction, x: Tensor) -> dict:
     """PSNR and SSIM as in all tables; and MSE, of pixels in [0, 1] and of standardized ones."""
     mse = metrics.mse(metrics.as_image(found.images), x).tolist()
     low, high = metrics.bootstrap_interval(mse)
-    return scores(settings, found.images, x) | {
+    return scores(found.images, x, settings["success"]) | {
         "mse_mean": round(sum(mse) / len(mse), 6),
         "mse_interval": [round(low, 6), round(high, 6)],
         "mse_standardized": round(sum(mse) / len(mse) / STD**2, 4),

@@ -207,7 +207,6 @@ def _time(settings: dict, cell: dict) -> dict:
         },
         "score_in_images": round(score, 1),  # of one step of training, forward and backward
         "ratio_at_papers_size": round(1 + 9 * score / (60000 * 10), 4),  # 10 epochs of 60,000
-        "paper": {"POGZ-FL": 2636 / 1764, "CA-FL": 5232 / 1764, "β 0.7": 1885 / 1764},
     }
 
 

@@ -44,11 +44,11 @@ from torch import Tensor
 
 from ... import metrics
 from ...attacks import GGL, GRNN, GS, IDLG, LockMatching, Recursive, Unlock
+from ...metrics.judge import scores
+from ...pictures import packed
 from ...runtime import PrivflError
 from ...wire import Facts
 from ..base import Study
-from ..judge import scores
-from ..pictures import packed
 from .targets import Target, opened, target, trained
 
 NETS = ("open", "batch norm", "lock")
@@ -170,7 +170,7 @@ def _compute(settings: dict, cell: dict) -> dict:
 def score(settings: dict, found: Tensor, x: Tensor) -> dict:
     """What each cell has of images; see above."""
     fitted, seen = metrics.affine_fit(found, x), metrics.as_image(found)
-    out = scores(settings, found, x) | {"fit": scores(settings, fitted, x)}
+    out = scores(found, x, settings["success"]) | {"fit": scores(fitted, x, settings["success"])}
     units = {"mse": metrics.mse, "fedkl_mse": metrics.fedkl_mse, "fedkl_psnr": metrics.fedkl_psnr}
     out |= {n: float(f"{f(seen, x).mean():.4g}") for n, f in units.items()}
     for name, net in (("lpips_a", "alex"), ("lpips_v", "vgg")):
@@ -207,8 +207,8 @@ def searched(settings: dict, targets: list[Target], make: Callable, starts: int 
 
 def _brief(settings: dict, found: Tensor, x: Tensor) -> dict:
     names = ("psnr_mean", "success", "success_interval")
-    raw = scores(settings, found, x)
-    fit = scores(settings, metrics.affine_fit(found, x), x)
+    raw = scores(found, x, settings["success"])
+    fit = scores(metrics.affine_fit(found, x), x, settings["success"])
     return {n: raw[n] for n in names} | {"fit": {n: fit[n] for n in names}}
 
 

@@ -15,7 +15,7 @@ from ...client import share
 from ...data import load
 from ...defenses import Defense, FedKL
 from ...federated import FedAvg
-from ...keylock import coefficients, locks, normalize
+from ...models.keylock import coefficients, locks, normalize
 from ...runtime import generator
 from ...wire import Plan, Upload
 

@@ -33,12 +33,11 @@ from ... import models
 from ...data import load
 from ...defenses import Defense, FedKL
 from ...federated import FedAvg, evaluate
-from ...keylock import KeyLock, Locked, lock, locks, normalize
-from ...metrics import wilson
+from ...metrics import spread, wilson
+from ...models.keylock import KeyLock, Locked, lock, locks, normalize
 from ...runtime import generator, seeded, torchvision
 from ...wire import Plan
 from ..base import Study
-from ..judge import spread
 
 ARMS: dict[
     str, tuple[Callable, Callable[[int], Defense]]
@@ -49,13 +48,13 @@ ARMS: dict[
     "FedKL, ReLU": (copy.deepcopy, lambda seed: FedKL(activation="relu", seed=seed)),
 }
 PHOTO_ARMS = ("FedAvg", "FedKL", "FedKL, ReLU")  # ResNet-20 has BatchNorm in any case
-SHARES = (  # network, classes, Table 3's percentage
-    ("lenet", 10, 22.43),
-    ("lenet", 100, 22.43),
-    ("resnet20", 10, 10.49),
-    ("resnet32", 10, 6.46),
-    ("resnet18", 10, 1.15),
-    ("resnet34", 10, 0.61),
+SHARES = (  # network, classes; Table 3 has one percentage for each network
+    ("lenet", 10),
+    ("lenet", 100),
+    ("resnet20", 10),
+    ("resnet32", 10),
+    ("resnet18", 10),
+    ("resnet34", 10),
 )
 
 
@@ -198,15 +197,15 @@ def other_keys(nets: list[models.Net], test: tuple, seed: int, draws: int) -> di
 def shares() -> list[dict]:
     """The lock's part of all parameters, in percent: key of 1024 numbers, color images."""
     rows = []
-    for name, classes, paper in SHARES:
+    for name, classes in SHARES:
         net = lock(models.build(name, (3, 32, 32), classes))
         own = sum(p.numel() for _, m in locks(net) for p in m.lock.parameters())
-        rows.append((name, classes, own, net.num_parameters, paper))
+        rows.append((name, classes, own, net.num_parameters))
     with torch.device("meta"):  # the paper's VGG-16 is the large one, for 224 × 224
         vgg = torchvision().models.vgg16_bn(num_classes=10)
     own = 2 * 64 * (1024 + 1)  # the lock replaces scale and shift of the first block
-    rows.append(("vgg16", 10, own, sum(p.numel() for p in vgg.parameters()) - 128 + own, 0.097))
-    names = ("model", "classes", "lock", "all", "paper")
+    rows.append(("vgg16", 10, own, sum(p.numel() for p in vgg.parameters()) - 128 + own))
+    names = ("model", "classes", "lock", "all")
     return [
         dict(zip(names, row, strict=True)) | {"percent": round(100 * row[2] / row[3], 3)}
         for row in rows

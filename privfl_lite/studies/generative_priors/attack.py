@@ -19,9 +19,9 @@ from ...attacks.labels import infer_label
 from ...client import share
 from ...data import Dataset, load
 from ...defenses import Defense, DPGaussian, Prune
+from ...pictures import pack
 from ...wire import Facts
 from ..base import Study
-from ..pictures import pack
 
 NOISE = ("pixels", "pixels-informed", "grnn", "ggl-adam", "ggl-cma")
 PRUNE = ("pixels", "pixels-informed", "ggl-adam")

@@ -20,6 +20,7 @@ from ...data import load
 from ...defenses import build
 from ...defenses.mixing import flip, mix
 from ...federated import FedAvg
+from ...metrics.judge import rounded
 from ...runtime import generator
 from ...wire import Plan
 from ..base import Study
@@ -107,7 +108,7 @@ def _compute(settings: dict, cell: dict) -> dict:
 
 
 def _round(values: Tensor) -> list[float]:
-    return [round(min(v, 150.0), 3) for v in values.tolist()]
+    return rounded(values, 3)
 
 
 def _psnr(x_hat: Tensor, x: Tensor) -> list[float]:

@@ -30,7 +30,7 @@ from ... import metrics
 from ...attacks.adaptive.loda_inversion import adaptive, invert, stationarity, violation
 from ...data import load
 from ...defenses.loda import AT_ONCE, UNIT, WEIGHT, obscure
-from ...extractor import PUBLIC_FROM, squared_distance
+from ...models.extractor import PUBLIC_FROM, squared_distance
 from ..base import Study
 from .attackers import by_decoder, by_equation_6, by_inversion, by_stationarity
 from .encodings import (

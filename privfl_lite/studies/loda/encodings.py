@@ -12,11 +12,12 @@ from ... import assets, metrics
 from ...data import load
 from ...defenses import LODA
 from ...defenses.loda import AT_ONCE, WEIGHT, obscured_set
-from ...extractor import PUBLIC_FROM, Extractor, load_extractor
+from ...metrics.judge import rounded
+from ...models.extractor import PUBLIC_FROM, Extractor, load_extractor
+from ...pictures import pack
 from ...runtime import device, generator
 from ...stored import identity
 from ..measuring_leakage.lpips import lpips_normalized
-from ..pictures import pack
 
 MAIN = ("loda1", "loda2")  # the paper's choices of layers for CIFAR-10
 
@@ -73,7 +74,7 @@ def scores(found: Tensor, x: Tensor) -> dict:
     values = metrics.compare(found, x) | {"lpips": lpips_normalized(found, x, "vgg")}
     out: dict = {"images": len(x)}
     for name, places in (("psnr", 2), ("ssim", 3), ("lpips", 3)):
-        each = [round(min(v, 150.0), places) for v in values[name].tolist()]
+        each = rounded(values[name], places)
         out[name] = {
             "mean": round(statistics.fmean(each), places),
             "std": round(statistics.pstdev(each), places),

@@ -14,7 +14,9 @@ from torch.nn.functional import cross_entropy
 
 from ...assets import cache
 from ...data import load
-from ...extractor import (
+from ...federated import evaluate
+from ...metrics import wilson
+from ...models.extractor import (
     LAYERS,
     PUBLIC_FROM,
     Extractor,
@@ -22,8 +24,6 @@ from ...extractor import (
     load_extractor,
     squared_distance,
 )
-from ...federated import evaluate
-from ...metrics import wilson
 from ...runtime import device, generator, progress
 from ...stored import own, save
 from ..base import Study

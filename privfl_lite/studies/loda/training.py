@@ -33,14 +33,13 @@ from ... import models
 from ...data import load, partition
 from ...defenses import build
 from ...defenses.loda import UNIT, WEIGHT
-from ...extractor import PUBLIC_FROM, load_extractor
 from ...federated import FedAvg, evaluate
-from ...keylock import normalize
-from ...metrics import wilson
+from ...metrics import spread, wilson
+from ...models.extractor import PUBLIC_FROM, load_extractor
+from ...models.keylock import normalize
 from ...runtime import device, generator
 from ...wire import Plan
 from ..base import Study
-from ..judge import spread
 from .encodings import encoded
 
 ARMS = {  # name -> layers and c of the encodings, if any, and the defense besides

@@ -22,11 +22,11 @@ from ... import metrics, models
 from ...attacks import DLG, GS, IDLG, Matching, Reconstruction, infer_labels
 from ...client import share
 from ...data import Dataset, load
+from ...metrics.judge import judge
+from ...pictures import pack
 from ...runtime import generator
 from ...wire import Facts, Plan, Upload
 from ..base import Study
-from ..judge import judge
-from ..pictures import pack
 
 CAUSES: dict[str, tuple] = {
     "batch size": (1, 2, 4, 8),

@@ -8,6 +8,7 @@ from typing import Any
 from ... import attacks, metrics, models
 from ...client import share
 from ...data import load
+from ...metrics.judge import rounded
 from ..base import Study
 
 # Each net as its paper starts it; with ReLU, LeNet's U(−0.5, 0.5) would let signals explode.
@@ -76,7 +77,7 @@ def _compute(settings: dict, cell: dict) -> dict:
     seconds = time.process_time() - began
     scores = metrics.compare(found.images, x)
     return {
-        "psnr": [round(min(v, 150.0), 2) for v in scores["psnr"].tolist()],
+        "psnr": rounded(scores["psnr"]),
         "ssim": [round(v, 4) for v in scores["ssim"].tolist()],
         "labels_right": int((found.labels.cpu() == y).sum()),
         "evaluations": found.evaluations,

@@ -20,7 +20,8 @@ from ...data import load
 from ...defenses import Context, DPGaussian, ModelCloak
 from ...defenses.modelcloak import perturbation
 from ...federated import FedAvg
-from ...gradients import Tensors, clip, length
+from ...gradients import Tensors, clip, norm
+from ...metrics.judge import rounded
 from ...wire import Noise, Plan
 from ..base import Study
 from ..modelcloak_fixed.training import STUDY as TRAINING
@@ -116,7 +117,7 @@ def _fade(settings: dict, cell: dict) -> dict:
     else:
         x, y = digits.sample(count, split="test", seed=0)
     raw = share(net, x, y, each=1, knows=("labels",))
-    norms = length(raw.tensors)
+    norms = norm(raw.tensors)
     fixed = settings["fade_sigma"] * _first_norm(settings)
     out = {"norms": [round(v, 6) for v in norms.tolist()], "noise_fixed": round(fixed, 5)}
     out["no noise"] = _psnr(attacks.ClosedForm().run(raw).images, x)
@@ -140,11 +141,11 @@ def _first_norm(settings: dict) -> float:
     digits = load("mnist")
     x, y = digits.sample(settings["fade_images"], split="test", seed=0)
     net = models.build("mlp", digits, seed=0)
-    return length(share(net, x, y, each=1).tensors).median().item()
+    return norm(share(net, x, y, each=1).tensors).median().item()
 
 
 def _psnr(found: torch.Tensor, x: torch.Tensor) -> list[float]:
-    return [round(min(v, 150.0), 2) for v in metrics.compare(found, x)["psnr"].tolist()]
+    return rounded(metrics.compare(found, x)["psnr"])
 
 
 STUDY = Study(

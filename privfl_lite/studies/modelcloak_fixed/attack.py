@@ -19,7 +19,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from functools import lru_cache
 
 from torch import Tensor
 
@@ -199,76 +198,6 @@ def _scores(settings: dict, found: Reconstruction, x: Tensor) -> dict:
 
 def _rounded(values: Iterable[float]) -> list[float]:
     return [round(v, 4) for v in values]
-
-
-@lru_cache
-def paper_table_2() -> list[dict]:
-    """Table II as printed: cells with "data", "sigma", "clip", "accuracy" and "success"."""
-    cells = []
-    for data, (accuracy, success) in PRINTED.items():
-        for s, a_row, b_row in zip(SIGMAS, accuracy, success, strict=True):
-            for c, a, b in zip(CLIPS, a_row, b_row, strict=True):
-                cells.append({"data": data, "sigma": s, "clip": c, "accuracy": a, "success": b})
-    return cells
-
-
-# rows: σ = 6 … 1; columns: C = 4, 3, 2, 1, 0.5
-PRINTED = {
-    "MNIST": (
-        [
-            [0.779, 0.861, 0.922, 0.944, 0.949],
-            [0.835, 0.863, 0.936, 0.949, 0.951],
-            [0.867, 0.923, 0.937, 0.951, 0.954],
-            [0.926, 0.939, 0.941, 0.957, 0.955],
-            [0.941, 0.945, 0.952, 0.963, 0.961],
-            [0.952, 0.959, 0.963, 0.965, 0.961],
-        ],
-        [
-            [0, 0, 0, 0.10, 0.60],
-            [0, 0, 0, 0.21, 0.65],
-            [0, 0, 0.123, 0.43, 0.70],
-            [0, 0.02, 0.28, 0.64, 0.71],
-            [0.13, 0.29, 0.46, 0.76, 0.73],
-            [0.47, 0.66, 0.77, 0.82, 0.81],
-        ],
-    ),
-    "CIFAR10": (
-        [
-            [0.107, 0.129, 0.335, 0.611, 0.649],
-            [0.135, 0.301, 0.376, 0.625, 0.649],
-            [0.249, 0.335, 0.559, 0.636, 0.651],
-            [0.337, 0.484, 0.613, 0.648, 0.666],
-            [0.561, 0.613, 0.644, 0.672, 0.674],
-            [0.647, 0.656, 0.67, 0.681, 0.673],
-        ],
-        [
-            [0, 0, 0, 0, 0.31],
-            [0, 0, 0, 0.06, 0.42],
-            [0, 0, 0, 0.15, 0.50],
-            [0, 0, 0, 0.31, 0.52],
-            [0, 0, 0.16, 0.58, 0.62],
-            [0.17, 0.33, 0.56, 0.66, 0.65],
-        ],
-    ),
-    "LFW": (
-        [
-            [0.212, 0.383, 0.503, 0.605, 0.636],
-            [0.345, 0.441, 0.525, 0.616, 0.638],
-            [0.404, 0.505, 0.571, 0.635, 0.64],
-            [0.506, 0.567, 0.607, 0.642, 0.64],
-            [0.569, 0.609, 0.633, 0.645, 0.641],
-            [0.637, 0.644, 0.647, 0.648, 0.644],
-        ],
-        [
-            [0, 0, 0, 0, 0.25],
-            [0, 0, 0, 0.06, 0.45],
-            [0, 0, 0, 0.16, 0.56],
-            [0, 0, 0, 0.31, 0.58],
-            [0, 0, 0.19, 0.59, 0.64],
-            [0.19, 0.34, 0.63, 0.73, 0.69],
-        ],
-    ),
-}
 
 
 STUDY = Study(

@@ -18,7 +18,7 @@ from ...defenses import Defense, ModelCloak
 from ...federated import FedAvg, evaluate
 from ...metrics import wilson
 from ...wire import Plan
-from ..base import Study, finished
+from ..base import Study
 from .attack import CLIPS, SIGMAS
 
 PEOPLE = 100  # clients a round in the paper
@@ -100,7 +100,7 @@ def train(settings: dict, data: str, defense: Defense, seed: int) -> FedAvg:
         seed=seed,
         show=False,
     )
-    return finished(run)
+    return run.finish()
 
 
 def _compute(settings: dict, cell: dict) -> dict:

@@ -20,10 +20,10 @@ from ...data import load
 from ...defenses import DPSGD
 from ...metrics import bootstrap_interval, compare
 from ...models import Net, build
+from ...pictures import pack
 from ...privacy import analytic_gaussian_epsilon
 from ...wire import Noise, Upload
 from ..base import Study
-from ..pictures import pack
 
 KNOWN = ("labels", "noise", "clip")
 

@@ -15,8 +15,10 @@ from typing import Any, cast
 
 from torch import Tensor, nn
 
-from . import assets, models, stored
-from .runtime import PrivflError, choose, device
+from .. import assets, stored
+from ..runtime import PrivflError, choose, device
+from .nets import Net
+from .registry import build
 
 PUBLIC_FROM = 25_000  # CIFAR-10 training images from this index on are public, no others
 WORDS = ("map", "pooled", "logits")  # the last map, its mean (the representation), the last layer
@@ -38,7 +40,7 @@ class Extractor:
     runs no more of the network than the layers need. Images lie in [0, 1], not normalized.
     """
 
-    def __init__(self, net: models.Net, layers: str | Sequence[int | str] = "loda1"):
+    def __init__(self, net: Net, layers: str | Sequence[int | str] = "loda1"):
         self.net = net = copy.deepcopy(net).eval().requires_grad_(False)
         convs = [m for m in net.features.modules() if isinstance(m, nn.Conv2d)]
         if isinstance(layers, str):
@@ -100,11 +102,11 @@ def stored_at(profile: str) -> Path:
     return stored.find(name) if profile == "cpu" else assets.cache() / name
 
 
-def blank(profile: str, seed: int = 0) -> models.Net:
+def blank(profile: str, seed: int = 0) -> Net:
     """The untrained network: ResNet-18, 16 wide for CIFAR-10, as wide as the paper's for gpu."""
     options: dict[str, Any] = {"width": 16} if profile == "cpu" else {}
     classes = 10 if profile == "cpu" else 100
-    return models.build("resnet18", (3, 32, 32), classes, seed=seed, **options)
+    return build("resnet18", (3, 32, 32), classes, seed=seed, **options)
 
 
 def load_extractor(

@@ -1,14 +1,7 @@
-"""Differential privacy in numbers: one Gaussian release, and epsilon over many rounds.
-
-Everywhere ``sigma`` is the noise multiplier: the noise's standard deviation divided by the L2
-sensitivity of what is released (chapter: noise, clipping and DP). With contributions clipped to C
-and noise sigma C on their sum, the sensitivity is C if neighbors differ by one *added or removed*
-contribution, and 2C if one is *replaced*.
-"""
+"""ε over many rounds, on the accountants of Opacus and dp-accounting."""
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections import Counter
 from collections.abc import Sequence
@@ -20,84 +13,8 @@ from typing import cast
 
 import numpy as np
 
-from .errors import PrivflError, choose, needs
-
-
-def _positive(name: str, value: float) -> None:
-    if not 0 < value < math.inf:
-        raise PrivflError(f"{name} is {value}; it must be a finite number above 0")
-
-
-def _fraction(name: str, value: float, one: bool = False) -> None:
-    if not (0 < value < 1 or (one and value == 1)):
-        raise PrivflError(f"{name} is {value}; it must lie in (0, 1{']' if one else ')'}")
-
-
-def gaussian_sigma(eps: float, delta_dp: float, sensitivity: float = 1.0) -> float:
-    """Noise for one (eps, delta)-DP release: sqrt(2 log(1.25 / delta)) S / eps.
-
-    ModelCloak Eq. 3 (standard deviation, with S = ``sensitivity``) and Eq. 4 (multiplier, S = 1),
-    after Dwork and Roth 2014, Theorem A.1, which proves it for eps < 1 only; ModelCloak states no
-    such limit. It still holds somewhat above 1 and is false for large eps: at delta = 1e-5 from
-    8.42 on, and at eps = 100 the true delta is 0.9999999. ``analytic_gaussian_sigma`` is exact.
-    """
-    _positive("eps", eps)
-    _positive("sensitivity", sensitivity)
-    _fraction("delta_dp", delta_dp)
-    return math.sqrt(2 * math.log(1.25 / delta_dp)) * sensitivity / eps
-
-
-def gaussian_eps(sigma: float, delta_dp: float) -> float:
-    """The eps that ModelCloak Eq. 4 gives to a multiplier: the inverse of ``gaussian_sigma``.
-
-    A guarantee only where it comes out at 1 or below, that is sigma >= sqrt(2 log(1.25 / delta)):
-    4.845 at delta = 1e-5.
-    """
-    _positive("sigma", sigma)
-    return gaussian_sigma(sigma, delta_dp)  # sigma and eps trade places in Eq. 4
-
-
-def analytic_gaussian_delta(sigma: float, eps: float) -> float:
-    """The smallest delta for which one Gaussian release is (eps, delta)-DP, at any eps >= 0.
-
-    Phi(1 / (2 sigma) - eps sigma) - e^eps Phi(-1 / (2 sigma) - eps sigma), sensitivity 1
-    (Balle and Wang 2018, Theorem 8).
-    """
-    from scipy.special import log_ndtr, ndtr  # slow to import
-
-    _positive("sigma", sigma)
-    if not 0 <= eps < math.inf:
-        raise PrivflError(f"eps is {eps}; it must be a finite number, 0 or above")
-    half, shift = 1 / (2 * sigma), eps * sigma
-    return max(0.0, float(ndtr(half - shift) - np.exp(eps + log_ndtr(-half - shift))))
-
-
-def analytic_gaussian_sigma(eps: float, delta_dp: float) -> float:
-    """The smallest multiplier for one (eps, delta)-DP Gaussian release: exact, for any eps >= 0."""
-    _fraction("delta_dp", delta_dp)
-    low, high = 1e-9, 1.0  # delta falls as sigma grows; at 1e-9 there is no privacy
-    while analytic_gaussian_delta(high, eps) > delta_dp:
-        low, high = high, 2 * high
-    while high > low * (1 + 1e-12):
-        middle = math.sqrt(low * high)
-        if analytic_gaussian_delta(middle, eps) > delta_dp:
-            low = middle
-        else:
-            high = middle
-    return high  # on the safe side
-
-
-def analytic_gaussian_epsilon(sigma: float, delta_dp: float = 1e-5) -> float:
-    """The exact eps of one Gaussian release at ``delta_dp``; for T of them pass sigma / sqrt(T)."""
-    from scipy.optimize import brentq  # slow to import
-    from scipy.special import ndtri
-
-    _fraction("delta_dp", delta_dp)
-    if analytic_gaussian_delta(sigma, 0.0) <= delta_dp:
-        return 0.0
-    most = 1 / (2 * sigma**2) + max(0.0, -ndtri(delta_dp)) / sigma  # there Pr(loss > eps) <= delta
-    return float(brentq(lambda e: analytic_gaussian_delta(sigma, e) - delta_dp, 0.0, most))
-
+from ..errors import PrivflError, choose, needs
+from .gaussian import check_fraction, check_positive
 
 ORDERS = (*(1 + x / 10 for x in range(1, 100)), *range(12, 64))  # those of Opacus' RDPAccountant
 
@@ -149,7 +66,7 @@ def _steps(sigma: float | Sequence[float], rounds: int | None) -> Counter[float]
     else:
         steps = Counter(map(float, each))
     for value in steps:
-        _positive("sigma", value)
+        check_positive("sigma", value)
     return steps
 
 
@@ -205,8 +122,8 @@ def epsilon(
     """
     choose("accountant", accountant, ("rdp", "prv"))
     choose("sampling", sampling, ("poisson", "fixed"))
-    _fraction("rate", rate, one=True)
-    _fraction("delta_dp", delta_dp)
+    check_fraction("rate", rate, one=True)
+    check_fraction("delta_dp", delta_dp)
     steps = _steps(sigma, rounds)
     bound = _rdp_epsilon(steps, float(rate), sampling, delta_dp)
     if accountant == "rdp":

@@ -15,9 +15,9 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from .gradients import Tensors
-from .models import Net, built
-from .runtime import PrivflError, choose, seeded
+from ..runtime import PrivflError, choose, seeded
+from .nets import Net
+from .wrapping import built
 
 ACTIVATIONS = {"none": lambda t: t, "relu": torch.relu, "sigmoid": torch.sigmoid}
 
@@ -110,7 +110,7 @@ def locks(model: nn.Module) -> Iterator[tuple[str, Locked]]:
     return ((name, m) for name, m in model.named_modules() if isinstance(m, Locked))
 
 
-def lock_matrix(state: Tensors, names: list[str]) -> Tensor:
+def lock_matrix(state: dict[str, Tensor], names: list[str]) -> Tensor:
     """The named locks as one matrix (2C, S + 1), rows of weights and bias, scale before shift."""
     rows = [
         torch.cat([state[f"{n}.lock.{part}.weight"], state[f"{n}.lock.{part}.bias"][:, None]], 1)

@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from ..metrics import as_image
+from .metrics import as_image
 
 
 def pack(image: Tensor) -> str:

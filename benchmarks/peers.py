@@ -1,0 +1,41 @@
+"""Install breaching and Flower into a virtual environment of their own: ``make bench-peers``.
+
+    python -m benchmarks.peers FOLDER
+
+The new environment sees what this one has (PyTorch above all) and adds the peers, whose pins do not
+go together with ours. ``make bench`` uses it where it is there.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import sysconfig
+import venv
+from pathlib import Path
+
+from .breaching_side import INSTALL
+
+# 1.42 asks for certificates newer than registries have; its simulation is that of 1.41
+FLOWER = "pip install flwr[simulation]==1.41.0"
+
+
+def main(folder: str) -> None:
+    home = Path(folder)
+    if not (home / "bin" / "python").exists():
+        print(f"Creating {folder}")
+        venv.create(home, with_pip=True)
+    python = str(home / "bin" / "python")
+    ask = "import sysconfig; print(sysconfig.get_path('purelib'))"
+    place = subprocess.run([python, "-c", ask], capture_output=True, text=True, check=True)
+    seen = Path(place.stdout.strip()) / "seen.pth"
+    seen.write_text(sysconfig.get_path("purelib") + "\n", encoding="utf-8")
+    print(f"Installing breaching and Flower into {folder} (a few minutes, 0.4 GB)")
+    for command in (INSTALL, FLOWER):
+        done = subprocess.run([python, "-m", *command.split()], capture_output=True, text=True)
+        if done.returncode:
+            sys.exit(f"{done.stdout}{done.stderr}\nThis failed: {command}")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,63 @@
+"""Images and labels as a model takes them, or one sentence that says what is wrong with them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .models import Net
+from .runtime import PrivflError
+
+Data = tuple[Tensor, Tensor]  # one client's images (n, C, H, W) and labels (n,) or (n, classes)
+
+
+def as_batch(model: Net, x: Any, y: Any, whose: str = "the batch") -> Data:
+    """Images and labels as the model takes them, or one sentence (``check_batch``).
+
+    Images of 8 bits become numbers in [0, 1]; floating-point ones get the model's type. Labels are
+    whole numbers, or distributions (n, classes) in the model's type.
+    """
+    like, x = next(model.parameters()), as_images(x, whose)
+    y = torch.as_tensor(y, device=getattr(y, "device", None))
+    x, y = x.to(like.dtype), y.to(like.dtype) if y.is_floating_point() else y.long()
+    check_batch(model, x, y, whose)
+    return x, y
+
+
+def image_shape(x: Any) -> tuple[Any, ...]:
+    """((C, H, W),) of a batch of images, to tell a bare module's shape; () where it is none."""
+    shape = tuple(getattr(x, "shape", ()))
+    return (shape[1:],) if len(shape) == 4 else ()
+
+
+def as_images(x: Any, whose: str = "the batch") -> Tensor:
+    """8-bit images 0…255 as floats in [0, 1]; floats as they are; anything else is refused."""
+    x = torch.as_tensor(x, device=getattr(x, "device", None))
+    if x.dtype == torch.uint8:
+        return x / 255
+    if not x.is_floating_point():
+        raise PrivflError(
+            f"{whose} holds images of {x.dtype}; give floating-point pixels in [0, 1], "
+            "or 8-bit ones (torch.uint8) in 0…255"
+        )
+    return x
+
+
+def check_batch(model: Net, x: Tensor, y: Tensor, whose: str = "the batch") -> None:
+    """One clear sentence if images x or labels y do not fit the model."""
+    if x.dim() != 4 or tuple(x.shape[1:]) != tuple(model.shape):
+        want = ", ".join(map(str, model.shape))
+        raise PrivflError(f"the model takes images of shape (B, {want}); got {tuple(x.shape)}")
+    if len(x) == 0 or len(x) != len(y):
+        raise PrivflError(
+            f"{whose} needs at least one image and as many labels; "
+            f"got {len(x)} images and {len(y)} labels"
+        )
+    if not x.isfinite().all():
+        raise PrivflError(f"{whose} holds NaN or infinite pixels; images lie in [0, 1]")
+    if y.dim() == 1 and not (y.min() >= 0 and y.max() < model.num_classes):
+        raise PrivflError(
+            f"labels must lie in 0…{model.num_classes - 1}; got {y.min().item()}…{y.max().item()}"
+        )

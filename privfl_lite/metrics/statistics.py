@@ -1,0 +1,112 @@
+"""Rates, areas under curves, and how sure of them a few images make us."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Sequence
+from functools import partial
+from statistics import NormalDist
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..runtime import PrivflError, generator
+
+Values = Tensor | np.ndarray | Sequence[float]
+
+
+def _values(values: Values, what: str) -> np.ndarray:
+    array = torch.as_tensor(values, dtype=torch.float64).detach().cpu().numpy()
+    if array.ndim != 1 or not array.size or np.isnan(array).any():
+        raise PrivflError(f"{what} must be a list of at least one number, none of them NaN")
+    return array
+
+
+def _tails(level: float) -> tuple[float, float]:
+    if not 0 < level < 1:
+        raise PrivflError(f"level is {level}; it must lie between 0 and 1")
+    return 0.5 - level / 2, 0.5 + level / 2
+
+
+def wilson(successes: int, n: int, level: float = 0.95) -> tuple[float, float]:
+    """Wilson's score interval for a success rate (1927): stays in [0, 1], also at 0 of n."""
+    if not (n >= 1 and 0 <= successes <= n):
+        raise PrivflError(f"{successes} successes of {n} is impossible; want 0 <= successes <= n")
+    z2 = NormalDist().inv_cdf(_tails(level)[1]) ** 2
+    center = (successes + z2 / 2) / (n + z2)
+    half = math.sqrt(z2 * (successes * (n - successes) / n + z2 / 4)) / (n + z2)
+    return max(0.0, center - half), min(1.0, center + half)
+
+
+def success_rate(scores: Values, threshold: float, higher_is_better: bool) -> tuple[float, ...]:
+    """Share of images at or beyond ``threshold``, with its 95 % Wilson interval: (rate, low, high).
+
+    NaN counts as a failure. ModelCloak's Table II is ``success_rate(l2(x_hat, x), 1.4, False)``.
+    """
+    scores = torch.as_tensor(scores)
+    hits = int((scores >= threshold if higher_is_better else scores <= threshold).sum())
+    interval = wilson(hits, len(scores))  # refuses an empty list
+    return hits / len(scores), *interval
+
+
+def auc(members: Values, nonmembers: Values) -> float:
+    """Area under the ROC curve: P(member > nonmember) + P(equal) / 2, scores high for members."""
+    members, others = _values(members, "members"), np.sort(_values(nonmembers, "nonmembers"))
+    below, upto = (np.searchsorted(others, members, side) for side in ("left", "right"))
+    return float((below + upto).mean() / (2 * len(others)))
+
+
+def tpr_at_fpr(members: Values, nonmembers: Values, fpr: float = 0.01) -> float:
+    """Most members found by a threshold that accuses no more than a share ``fpr`` of nonmembers."""
+    members, others = _values(members, "members"), np.sort(_values(nonmembers, "nonmembers"))
+    if not 0 <= fpr < 1:
+        raise PrivflError(f"fpr is {fpr}; it must lie in [0, 1)")
+    allowed = math.floor(fpr * len(others) + 1e-9)  # none where there are fewer than 1 / fpr
+    return float((members > others[-1 - allowed]).mean())
+
+
+def bootstrap_interval(
+    values: Values, statistic: Callable = np.mean, level: float = 0.95, seed: int = 0
+) -> tuple[float, float]:
+    """Percentile bootstrap interval of a statistic that takes ``axis`` (2,000 resamples)."""
+    array = _values(values, "values")
+    draws = torch.randint(len(array), (2000, len(array)), generator=generator(seed)).numpy()
+    found = statistic(array[draws], axis=1)
+    return tuple(np.quantile(found, _tails(level), method="inverted_cdf").tolist())
+
+
+def auc_interval(
+    members: Values, nonmembers: Values, level: float = 0.95, seed: int = 0
+) -> tuple[float, float]:
+    """Percentile bootstrap interval of ``auc``; members and nonmembers are resampled apart."""
+    return _two_sample(auc, members, nonmembers, level, seed)
+
+
+def tpr_interval(
+    members: Values, nonmembers: Values, fpr: float = 0.01, level: float = 0.95, seed: int = 0
+) -> tuple[float, float]:
+    """Percentile bootstrap interval of ``tpr_at_fpr``; rough where fpr·nonmembers is under ten."""
+    return _two_sample(partial(tpr_at_fpr, fpr=fpr), members, nonmembers, level, seed)
+
+
+def _two_sample(
+    statistic: Callable, members: Values, nonmembers: Values, level: float, seed: int
+) -> tuple[float, float]:
+    a, b = _values(members, "members"), _values(nonmembers, "nonmembers")
+    rng = np.random.default_rng(seed)
+    found = [statistic(rng.choice(a, len(a)), rng.choice(b, len(b))) for _ in range(2000)]
+    return tuple(np.quantile(found, _tails(level), method="inverted_cdf").tolist())
+
+
+def spread(values: list[float]) -> dict:
+    """Mean, standard deviation (n − 1) and Student's 95 % interval; the last two need 2 values."""
+    from scipy.stats import t as student  # slow to import
+
+    mean, n = statistics.fmean(values), len(values)
+    if n < 2:
+        return {"mean": mean, "std": None, "interval": None}
+    std = statistics.stdev(values)
+    half = float(student.ppf(0.975, n - 1)) * std / n**0.5
+    return {"mean": mean, "std": std, "interval": [mean - half, mean + half]}

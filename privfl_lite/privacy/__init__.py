@@ -1,0 +1,47 @@
+"""Differential privacy: ε of one release and of a whole run, an audit, and noise that is exact.
+
+``epsilon`` and the ``gaussian_…`` functions turn noise multipliers into ε. ``account`` says what
+holds for a defense in a training run, as a record (``Epsilon``) or with the reason why nothing
+does. ``audit`` bounds ε from below by experiment. ``discrete_gaussian`` is noise without the gaps
+of floating-point numbers.
+"""
+
+from .accountants import epsilon
+from .discrete import (
+    concentrated_epsilon,
+    discrete_delta,
+    discrete_gaussian,
+    discrete_release,
+)
+from .gaussian import (
+    analytic_gaussian_delta,
+    analytic_gaussian_epsilon,
+    analytic_gaussian_sigma,
+    gaussian_eps,
+    gaussian_sigma,
+)
+from .mechanisms import Gaussian, Pure, Training
+from .one_run import Audit, audit, audit_p_value
+from .record import Epsilon
+from .rules import account
+
+__all__ = [
+    "Audit",
+    "Epsilon",
+    "Gaussian",
+    "Pure",
+    "Training",
+    "account",
+    "analytic_gaussian_delta",
+    "analytic_gaussian_epsilon",
+    "analytic_gaussian_sigma",
+    "audit",
+    "audit_p_value",
+    "concentrated_epsilon",
+    "discrete_delta",
+    "discrete_gaussian",
+    "discrete_release",
+    "epsilon",
+    "gaussian_eps",
+    "gaussian_sigma",
+]

@@ -1,0 +1,75 @@
+"""ε as a record: a number never stands alone; where none holds, the reason stands in its place."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ..errors import PrivflError, choose
+
+
+@dataclass(frozen=True)
+class Epsilon:
+    """(``value``, ``delta``)-differential privacy, for whom and against whom; or why there is none.
+
+    ``unit``: neighbors differ by one "example", or by all data of one "client". ``neighbors``: it
+    is "replace"d by any other of the same size, or there is one more or less ("add/remove").
+    ``against`` the "server", which sees every upload, who sent it and of how many examples; or
+    "outsiders", who see the global models only. ``sampling`` that is given credit for, with its
+    rate. ``secure``: noise and sampling came from the operating system; else they follow a seed,
+    and ε holds against those who do not know it.
+
+    All of it is for noise of real numbers; ``privacy.discrete`` says what floating point changes.
+    With ``value`` None no ε holds, and ``reason`` says why. ``also`` are others that hold at the
+    same time, in another unit or against others: they are never compared with this one.
+    """
+
+    value: float | None
+    delta: float = 0.0
+    unit: str = "client"
+    neighbors: str = "replace"
+    against: str = "server"
+    accountant: str = "exact"
+    sampling: str = "none"
+    secure: bool = False
+    reason: str = ""
+    also: tuple[Epsilon, ...] = ()
+
+    def __post_init__(self) -> None:
+        choose("unit", self.unit, ("example", "client"))
+        choose("neighbors", self.neighbors, ("replace", "add/remove"))
+        choose("against", self.against, ("server", "outsiders"))
+        if self.value is None and not self.reason:
+            raise PrivflError("an ε of None needs a reason")
+        if self.value is not None and not 0 <= self.value < math.inf:
+            raise PrivflError(f"ε is {self.value}; it must be a finite number, 0 or above, or None")
+
+    @classmethod
+    def load(cls, fields: Mapping[str, Any]) -> Epsilon:
+        """The record from its fields, as ``dataclasses.asdict`` gives them."""
+        return cls(**{**fields, "also": tuple(map(cls.load, fields["also"]))})
+
+    @property
+    def kind(self) -> tuple[str, str, str, float]:
+        """Only values of one kind can be compared."""
+        return self.unit, self.neighbors, self.against, self.delta
+
+    def __str__(self) -> str:
+        if self.value is None:
+            return f"no ε: {self.reason}"
+        words = [f"δ = {self.delta:g}", f"per {self.unit}", self.neighbors]
+        words += [f"against {'the ' * (self.against == 'server')}{self.against}", self.accountant]
+        words += [self.sampling] if self.sampling != "none" else []
+        words += [] if self.secure else ["if the seed is secret"]
+        return "; also ".join([f"ε = {self.value:.4g} ({', '.join(words)})", *map(str, self.also)])
+
+
+def best(found: list[Epsilon]) -> Epsilon:
+    """All that hold at once: the least of each kind, what holds against the server first."""
+    least: dict[tuple, Epsilon] = {}
+    for one in sorted(found, key=lambda e: e.value or 0.0):
+        least.setdefault(one.kind, one)
+    first, *others = sorted(least.values(), key=lambda e: (e.against != "server", e.unit, e.delta))
+    return replace(first, also=tuple(others))

@@ -1,0 +1,198 @@
+"""The one-run audit: below every ε that the package claims, above claims that are wrong.
+
+Canaries have gradients that are orthogonal, one pixel each, so that a single run tells of each one
+by itself: the strongest canaries there are against noise on clipped vectors.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import binom
+from torch import nn
+
+from privfl_lite import FedAvg, Plan, models, privacy, share
+from privfl_lite.defenses import CAFL, DPSGD, ModelCloak, Prune
+from privfl_lite.privacy import Training, account, audit, audit_p_value
+
+M = 400
+CLIP = 0.5  # below 1/√2, the length of a canary's gradient at weights of zero
+
+
+def linear():
+    """W (2, M) of zeros, no bias: image e_i with label 0 or 1 has the gradient ∓½(1, −1) ⊗ e_i."""
+    net = nn.Sequential(nn.Flatten(), nn.Linear(M, 2, bias=False))
+    nn.init.zeros_(net[1].weight)
+    return models.wrap(net, shape=(1, 1, M), head="1")
+
+
+def canaries(coins):
+    """Image i lights pixel i; the coin is its label, so "out" is "replaced by its opposite"."""
+    return torch.eye(M).view(M, 1, 1, M), torch.from_numpy(coins).long()
+
+
+def examples(defense, plan=None):
+    """All canaries in one client's batch; scores from its upload."""
+
+    def release(coins):
+        sent = share(linear(), *canaries(coins), defense, plan=plan).tensors["1.weight"][0]
+        scores = sent[0] - sent[1]
+        return (scores if plan is None else -scores).tolist()
+
+    return release
+
+
+def uploads(defense):
+    """Each canary a client; scores from its own upload."""
+
+    def release(coins):
+        sent = share(linear(), *canaries(coins), defense, each=1).tensors["1.weight"]
+        return (sent[:, 0] - sent[:, 1]).diagonal().tolist()
+
+    return release
+
+
+def global_model(defense, rounds):
+    """Each canary a client; scores from the global model, which is all that outsiders see."""
+
+    def release(coins):
+        x, y = canaries(coins)
+        clients = [(x[i : i + 1], y[i : i + 1]) for i in range(M)]
+        run = FedAvg(linear(), clients, rounds, Plan(eta=1.0, batch_size=1), defense=defense,
+                     weighting="uniform", show=False)  # fmt: skip
+        release.claimed = list(run)[-1].epsilon
+        w = run.model.get_parameter("1.weight").detach()
+        return (w[1] - w[0]).tolist()
+
+    return release
+
+
+def test_p_value_equals_simulation_at_delta_zero():
+    """The worst ε-DP mechanism there is tells each coin rightly with e^ε / (1 + e^ε)."""
+    rng, eps, r, v = np.random.default_rng(0), 1.0, 60, 50
+    wins = rng.binomial(r, 1 / (1 + np.exp(-eps)), 200_000)
+    assert audit_p_value(eps, v, r, 100, 0.0) == pytest.approx((wins >= v).mean(), abs=3e-3)
+    assert audit_p_value(eps, v, r, 100, 0.0) == pytest.approx(binom.sf(v - 1, r, 0.7310586))
+
+
+def test_p_value_with_delta_by_its_definition():
+    eps, r, v, m, delta = 0.7, 40, 33, 50, 1e-3
+    q = np.exp(eps) / (1 + np.exp(eps))
+    worst = max(sum(binom.pmf(w, r, q) for w in range(v - i, v)) / i for i in range(1, v + 1))
+    want = binom.sf(v - 1, r, q) + 2 * m * delta * worst
+    assert audit_p_value(eps, v, r, m, delta) == pytest.approx(want)
+
+
+def test_randomized_response_is_bounded_below_its_own_epsilon():
+    """Over 200 audits of exact ε = 1 at most about 5 % exceed it, and most come near."""
+    rng, found = np.random.default_rng(1), []
+
+    def response(coins):
+        truth = rng.random(len(coins)) < 1 / (1 + np.exp(-1))
+        return np.where(truth, coins, ~coins).astype(float) + 1e-3 * rng.random(len(coins))
+
+    for seed in range(200):
+        found.append(audit(response, 500, 500, delta_dp=1e-9, seed=seed).epsilon)
+    assert np.mean(np.array(found) > 1) <= 0.09 and np.median(found) > 0.7
+
+
+CLAIMS = {
+    "DP-SGD, one step": (examples(DPSGD(CLIP, 1.0)), DPSGD(CLIP, 1.0), Training(1)),
+    "DP-SGD, 8 passes": (
+        examples(DPSGD(CLIP, 2.0), Plan(eta=1e-3, epochs=8, batch_size=M)),
+        DPSGD(CLIP, 2.0),
+        Training(1, plan=Plan(epochs=8, batch_size=M), examples=M),
+    ),
+    "DP-SGD + pruning": (
+        examples(DPSGD(CLIP, 1.0) + Prune(0.5)),
+        DPSGD(CLIP, 1.0) + Prune(0.5),
+        Training(1),
+    ),
+    "ModelCloak": (uploads(ModelCloak(CLIP, 2.0)), ModelCloak(CLIP, 2.0), Training(1)),
+    "pruning + ModelCloak + CA-FL": (
+        uploads(Prune(0.5) + ModelCloak(CLIP, 2.0) + CAFL(ratio=1.0)),
+        Prune(0.5) + ModelCloak(CLIP, 2.0) + CAFL(ratio=1.0),
+        Training(1),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CLAIMS)
+def test_audits_stay_below_what_is_claimed(name):
+    release, defense, run = CLAIMS[name]
+    claim = account(defense, run)
+    found = audit(release, M, guesses=100, seed=0)
+    print(f"{name}: claimed {claim}; audited {found}")
+    assert found.epsilon < claim.value and found.p_value(claim.value) > 0.05
+    if "CA-FL" not in name:  # what is left of a canary behind it is little
+        assert found.epsilon > 0.15 * claim.value
+
+
+def test_noise_at_the_server_stays_below_what_the_run_claims():
+    release = global_model(ModelCloak(CLIP, 2.0, where="server"), 3)
+    found = audit(release, M, guesses=100, seed=0)
+    print(f"ModelCloak at the server: claimed {release.claimed}; audited {found}")
+    assert release.claimed.against == "outsiders"
+    assert 0.3 < found.epsilon < release.claimed.value
+
+
+# --- claims that are wrong by construction ---
+
+
+def test_steps_that_are_not_counted_are_found():
+    """E1: 50 passes, the ε of one."""
+    wrong = account(DPSGD(CLIP, 3.0), Training(1)).value
+    release = examples(DPSGD(CLIP, 3.0), Plan(eta=1e-3, epochs=50, batch_size=M))
+    found = audit(release, M, seed=0)
+    assert found.epsilon > wrong and found.p_value(wrong) < 1e-3
+    right = account(
+        DPSGD(CLIP, 3.0), Training(1, plan=Plan(epochs=50, batch_size=M), examples=M)
+    ).value
+    assert found.epsilon < right
+
+
+def test_noise_that_follows_the_data_is_found():
+    """keep="scale": a client with an update of zeros sends zeros, whatever σ."""
+    wrong = account(ModelCloak(CLIP, 5.0), Training(1)).value
+
+    def release(coins):
+        x, y = canaries(np.zeros(M, dtype=bool))
+        x = x * torch.from_numpy(coins).view(M, 1, 1, 1)  # out: a black image instead
+        cloak = ModelCloak(CLIP, 5.0, mode="dynamic", keep="scale")
+        return share(linear(), x, y, cloak, each=1).tensors["1.weight"].flatten(1).norm(dim=1)
+
+    found = audit(release, M, seed=0)
+    assert found.right == M // 2 and found.epsilon > 2 * wrong
+
+
+def test_a_clip_that_is_left_out_is_found():
+    wrong = account(DPSGD(CLIP, 3.0), Training(1)).value
+
+    def release(coins):
+        clean = examples(None)(coins)  # not clipped, and of examples that are ten times as bright
+        noise = torch.randn(M, generator=torch.Generator().manual_seed(0)) * 2**0.5 * 3 * CLIP / M
+        return (10 * torch.tensor(clean) + noise).tolist()
+
+    assert audit(release, M, guesses=100, seed=0).epsilon > wrong
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda: audit(lambda c: c, 1), "4 canaries or more"),
+        (lambda: audit(lambda c: c, 10, guesses=11), "2 to as many guesses"),
+        (lambda: audit(lambda c: [0.0], 10), "one score for each of 10"),
+        (lambda: audit(lambda c: c * np.nan, 10), "one score for each"),
+        (lambda: audit(lambda c: c, 10, delta_dp=2), "delta_dp is 2"),
+        (lambda: audit(lambda c: c, 10, confidence=1), "confidence is 1"),
+    ],
+)
+def test_bad_audits_get_one_sentence(refused, call, says):
+    refused(call, says)
+
+
+def test_an_audit_is_told_in_words():
+    found = audit(lambda coins: coins.astype(float), 20, seed=0)
+    assert str(found).startswith("ε ≥ 1.05 (δ = 1e-05, 95% confidence; 10 of 10 guesses right")
+    assert privacy.audit(lambda coins: np.zeros(20), 20, seed=3).epsilon == 0.0
