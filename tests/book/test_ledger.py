@@ -365,6 +365,6 @@ def test_resolve_picks_cells_by_settings_and_follows_rfc_6901(path, value, folde
 
 def test_resolve_sees_a_result_that_was_made_again(folders):
     assert ledger.resolve("r.json#/~0", folders[0]) == 0
-    (folders[0] / "r.json").write_text('{"~": 1}')
+    write_record(folders[0] / "r.json", {"~": 1})
     os.utime(folders[0] / "r.json", ns=(1, 1))
     assert ledger.resolve("r.json#/~0", folders[0]) == 1

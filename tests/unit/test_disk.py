@@ -164,7 +164,7 @@ def test_a_study_on_a_disk_that_fills_up_prints_the_cell(
         return {"square": cell["n"] ** 2}
 
     refused(squares(compute=compute).run, "squares.part.json could not be written (No space left")
-    assert json.loads(capsys.readouterr().out) == {"n": 1, "square": 1}
+    assert json.loads(capsys.readouterr().out) == {"n": 1, "square": 1, "solvers": []}
     assert os.listdir(tmp_path) == ["squares.part.json"]
     assert [c["n"] for c in disk.read_record(tmp_path / "squares.part.json", "")["cells"]] == [0]
     refused(squares().run, "squares.json cannot be written (No space left on device)")
