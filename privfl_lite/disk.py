@@ -134,9 +134,12 @@ def alone(path: Path, what: str) -> Iterator[bool]:
     try:
         lock.acquire(timeout=0)
     except filelock.Timeout:
-        waited = True
+        waited, owner = True, ""
         with contextlib.suppress(OSError):
-            what += f" (process {file.read_text() or 'unknown'})"
+            owner = file.read_text()
+        if owner == str(os.getpid()):
+            raise PrivflError(f"{what} is being worked on by this process already") from None
+        what += f" (process {owner or 'unknown'})"
         print(f"another process works on {what}; waiting until it is done", file=sys.stderr)
         lock.acquire()
     try:
