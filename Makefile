@@ -28,11 +28,11 @@ help: ## list the targets
 
 setup: $(STAMP) ## create .venv and install (the other targets do this by themselves)
 
-$(STAMP): requirements.txt constraints.txt pyproject.toml scripts/setup.sh
+$(STAMP): requirements.txt constraints.txt hashes.txt pyproject.toml scripts/setup.sh
 	@sh scripts/setup.sh $(VENV)
 	@echo "$(CURDIR)" > $@
 
-lock: $(STAMP) ## choose all versions anew from requirements.txt and write them to constraints.txt
+lock: $(STAMP) ## choose all versions anew from requirements.txt: constraints.txt and hashes.txt
 	@$(PY) scripts/lock.py
 
 book: $(STAMP) vendor ## build the book strictly into _build/html and print the page to open

@@ -2,6 +2,7 @@
 
 Results go to standard output as text, and to files with ``--json`` and ``--png``; progress goes to
 standard error. Bad input: one sentence and exit code 2. Ctrl-C: what is done by then is written.
+Files are tried before the work; if a disk fills up meanwhile, what they would hold is printed.
 Nothing slow is imported before a command runs: help and the answer to a typo come at once.
 """
 
@@ -13,13 +14,13 @@ import math
 import sys
 from pathlib import Path
 
-from . import __version__
+from . import __version__, disk
 from .commands import FAMILIES
 from .commands.options import Commands, Parser
 from .errors import PrivflError
 
 
-def _write_json(path: str, result: dict) -> None:
+def _json_text(result: dict) -> str:
     """Standard JSON: an infinite PSNR becomes null."""
 
     def clean(value: object) -> object:
@@ -29,16 +30,38 @@ def _write_json(path: str, result: dict) -> None:
             return [clean(v) for v in value]
         return None if isinstance(value, float) and not math.isfinite(value) else value
 
-    text = json.dumps(clean(result), indent=1, ensure_ascii=False, allow_nan=False)
-    Path(path).write_text(text + "\n", encoding="utf-8")
+    return json.dumps(clean(result), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def _check_outputs(args: argparse.Namespace) -> None:
-    """Refuse an unwritable place before the work, not after it."""
+    """Refuse a file that cannot be written before the work, not after it."""
     for option in ("json", "png", "csv", "checkpoint"):
         path = getattr(args, option, None)
-        if path and not Path(path).absolute().parent.is_dir():
-            raise PrivflError(f"--{option} {path}: the folder {Path(path).parent} does not exist")
+        if path == "":
+            raise PrivflError(f"--{option} needs the name of a file")
+        if option == "png" and path and not path.endswith(".png"):
+            raise PrivflError(f"--png {path}: the name must end in .png")
+        if path:
+            try:
+                disk.check_writable(Path(path))
+            except PrivflError as error:
+                raise PrivflError(f"--{option} {error}") from None
+
+
+def _write_outputs(args: argparse.Namespace) -> None:
+    """Write what the command made; a text that cannot be written is printed, and nothing is lost.
+
+    A file that fails does not keep the others from being written.
+    """
+    failed = []
+    for option, made in args.outputs.items():
+        text, data = (made, made.encode()) if isinstance(made, str) else ("", made)
+        try:
+            disk.write(Path(getattr(args, option)), data, lost=text)
+        except PrivflError as error:
+            failed.append(f"--{option} {error}")
+    if failed:
+        raise PrivflError("; ".join(failed))
 
 
 def parser() -> argparse.ArgumentParser:
@@ -60,9 +83,11 @@ def main(argv: list[str] | None = None) -> int:
             import torch  # slow
 
             torch.set_num_threads(args.threads)
+        args.outputs = {}  # option -> what goes into its file; a command adds its own
         result = args.run(args)
         if args.json:
-            _write_json(args.json, result)
+            args.outputs["json"] = _json_text(result)
+        _write_outputs(args)
     except PrivflError as error:
         print(f"privfl: {error}", file=sys.stderr)
         return 2

@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 
-from . import checkpoint
+from . import __version__, checkpoint, disk
 from .client import Diverged, as_batch, image_shape, send, upload_of
 from .defenses.base import Defense, Memory
 from .gradients import Tensors, norm
@@ -117,6 +117,14 @@ class FedAvg:
         self._identity = self._describe()
 
     def __iter__(self) -> Iterator[Report]:
+        if self.checkpoint is None:
+            yield from self._rounds()
+            return
+        disk.check_writable(Path(self.checkpoint))
+        with disk.alone(Path(self.checkpoint), f"the checkpoint {self.checkpoint}"):
+            yield from self._rounds()
+
+    def _rounds(self) -> Iterator[Report]:
         self._resume()
         yield from self.history
         todo = range(len(self.history) + 1, self.rounds + 1)
@@ -225,11 +233,11 @@ class FedAvg:
 
     def _describe(self) -> str:
         """Settings, first weights and data of this run, so that no other run is continued."""
-        images = (t for pair in self.clients for t in pair)
-        seen = checkpoint.fingerprint((*self.model.state_dict().values(), *images))
-        how = (self.per_round, self.sampling, self.share, self.weighting, self.seed)
-        secure = " secure" * self.secure
-        return f"{identity(self.plan)} {identity(self.defense)} {how} {seen}{secure}"
+        data = (t for pair in (*self.clients, self.test or ()) for t in pair)
+        seen = checkpoint.fingerprint((*self.model.state_dict().values(), *data))
+        how = (self.per_round, self.sampling, self.share, self.weighting, self.seed, self.secure)
+        made_by = f"{__version__} torch {torch.__version__}"
+        return f"{identity((self.plan, self.defense, how))} {seen} {made_by} {self.model}"
 
     def _rates(self, rounds: int) -> list[float]:
         """By what the schedule multiplies the rate in the first of the rounds."""

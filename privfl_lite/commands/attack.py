@@ -20,6 +20,7 @@ from .options import (
     listed,
     model,
     numbers,
+    png,
     positive,
     settings,
     written,
@@ -76,7 +77,7 @@ def attack(args: argparse.Namespace) -> dict:
         style()
         psnr = [row["psnr"] for row in result["per_image"]]
         truth, upload, found = picture
-        leak_picture(truth, upload, found, psnr).savefig(args.png, bbox_inches="tight")
+        args.outputs["png"] = png(leak_picture(truth, upload, found, psnr))
     rows = result["per_image"]
     psnr = [row["psnr"] for row in rows]
     right = sum(row["label_true"] == row["label_found"] for row in rows)
@@ -101,7 +102,7 @@ def _attack_file(args: argparse.Namespace) -> dict:
         style()
         titles = [f"label {y}" for y in found.labels.tolist()]
         figure = show_images({"what the\nattacker\nrebuilds": found.images}, titles)
-        figure.savefig(args.png, bbox_inches="tight")
+        args.outputs["png"] = png(figure)
     labels, cost = found.labels.tolist(), found.cost.tolist()
     print(f"{args.attack} on {args.upload}: {upload}")
     print(f"  labels  {', '.join(map(str, labels))}")

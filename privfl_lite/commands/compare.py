@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import io
 import sys
 from statistics import median
 from typing import TYPE_CHECKING
@@ -13,7 +14,7 @@ import privfl_lite as pf
 from .. import names
 from ..errors import PrivflError, choose
 from .attack import ATTACKS, TARGET, attack_once, build_attack, simulate
-from .options import Commands, settings
+from .options import Commands, png, settings
 
 if TYPE_CHECKING:
     from ..data import Dataset
@@ -33,6 +34,8 @@ def add(commands: Commands) -> None:
 
 def compare(args: argparse.Namespace) -> dict:
     """Defenses, at their default settings, against attacks: a matrix of median PSNR in dB."""
+    if args.png:  # first, because it may be missing
+        from ..teach.figures import matrix, style
     images = pf.data.load(args.dataset, args.size)
     defenses, attacks = args.defenses.split(","), args.attacks.split(",")
     for kind, chosen, table in (
@@ -57,12 +60,10 @@ def compare(args: argparse.Namespace) -> dict:
         print("\nstopped; the cells above are kept", file=sys.stderr)
     print(f"· does not apply; {args.images} images, {args.model} on {args.dataset}, untrained")
     if args.csv:
-        _write_csv(args.csv, rows)
+        args.outputs["csv"] = _csv(rows)
     if args.png:
-        from ..teach.figures import matrix, style
-
         style()
-        matrix(rows, defenses, attacks).savefig(args.png, bbox_inches="tight")
+        args.outputs["png"] = png(matrix(rows, defenses, attacks))
     return {**settings(args, images), "table": rows}
 
 
@@ -79,9 +80,10 @@ def _cell(args: argparse.Namespace, defense: str, name: str, images: Dataset, se
     return {**row, "by": type(tool).__name__, "psnr_median": psnr, **result}
 
 
-def _write_csv(path: str, rows: list[dict]) -> None:
+def _csv(rows: list[dict]) -> str:
     columns = ("defense", "attack", "by", "letter", "psnr_median", "seconds", "does_not_apply")
-    with open(path, "w", newline="", encoding="utf-8") as file:
-        table = csv.DictWriter(file, columns, extrasaction="ignore")
-        table.writeheader()
-        table.writerows(rows)
+    file = io.StringIO(newline="")
+    table = csv.DictWriter(file, columns, extrasaction="ignore")
+    table.writeheader()
+    table.writerows(rows)
+    return file.getvalue()

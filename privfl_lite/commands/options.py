@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import sys
 from collections.abc import Callable, Iterable
 from importlib.metadata import version
@@ -14,6 +15,8 @@ from .. import names
 from ..errors import PrivflError, choose
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from ..data import Dataset
 
 EXAMPLES = {  # one for each command, below its help
@@ -125,9 +128,16 @@ def model(default: str) -> Option:
     return ("--model", one_of("model", names.MODELS), default, listed(names.MODELS))
 
 
+def png(figure: Figure) -> bytes:
+    """The file of a figure."""
+    file = io.BytesIO()
+    figure.savefig(file, format="png", bbox_inches="tight")
+    return file.getvalue()
+
+
 def plain(args: argparse.Namespace) -> dict:
     """The options of a command that have to do with its result."""
-    hidden = ("run", "json", "png", "quiet", "threads")
+    hidden = ("run", "json", "png", "quiet", "threads", "outputs")
     return {k: v for k, v in vars(args).items() if k not in hidden}
 
 

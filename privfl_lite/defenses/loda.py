@@ -15,16 +15,17 @@ from pathlib import Path
 from typing import NamedTuple, cast
 
 import torch
-from safetensors import safe_open
-from safetensors.torch import save_file
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
 from torch import Generator, Tensor
 
+from .. import disk
 from ..data import load
 from ..gradients import Tensors
 from ..models import Net
 from ..models.extractor import PUBLIC_FROM, Extractor, load_extractor, squared_distance
 from ..runtime import PrivflError, choose, device, generator, progress
-from ..stored import identity
+from ..stored import digest, identity
 from ..wire import Facts
 from .base import Context, Defense
 
@@ -188,18 +189,29 @@ def obscured_set(loda: LODA, x: Tensor, path: Path, show: bool = True) -> Tensor
     about = {"loda": identity(loda), "images": seen}
     done = torch.zeros(0, *x.shape[1:], dtype=torch.uint8)
     if path.is_file():
-        with safe_open(path, "pt") as file:
-            if file.metadata() != about:
-                raise PrivflError(f"{path.name} holds encodings of other images or settings")
-            done = file.get_tensor("images")
-    path.parent.mkdir(parents=True, exist_ok=True)
+        done = _read_encodings(path, about)
+    disk.check_writable(path, make_folder=True)
     for first in progress(range(len(done), len(x), A_WRITE), "obscured set", show=show):
         new = loda.obscure(x[first : first + A_WRITE], show=False).images
         done = torch.cat([done, new.mul(255).round().byte().cpu()])
-        part = path.with_suffix(".tmp")  # beside its place first: an interruption loses nothing
-        save_file({"images": done}, part, about)
-        part.replace(path)
+        held = {"images": done}
+        disk.write(path, save(held, {**about, "sha256": digest(held)}))
     return done.to(x) / 255
+
+
+def _read_encodings(path: Path, about: dict[str, str]) -> Tensor:
+    remedy = "delete it to make it again"
+    try:
+        with safe_open(path, "pt") as file:
+            stored, done = file.metadata() or {}, file.get_tensor("images")
+    except (SafetensorError, OSError):
+        raise PrivflError(f"{path.name} is damaged; {remedy}") from None
+    sha = stored.pop("sha256", None)
+    if stored != about:
+        raise PrivflError(f"{path.name} holds encodings of other images or settings")
+    if sha != digest({"images": done}):
+        raise PrivflError(f"{path.name} does not match its own SHA-256; {remedy}")
+    return done
 
 
 def _key(image: Tensor) -> bytes:

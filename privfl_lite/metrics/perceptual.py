@@ -17,11 +17,14 @@ from .pairs import pair
 
 
 def _backbone(net: str) -> list[Tensor]:
-    """Weight and bias of each convolution in order, as torchvision trained them on ImageNet."""
+    """Weight and bias of each convolution in order, as torchvision trained them on ImageNet.
+
+    A file in torch's hub folder counts if its SHA-256 begins as its name says: alexnet-owt-7be5…
+    """
     models = torchvision().models
     weights = models.AlexNet_Weights if net == "alex" else models.VGG16_Weights
     path = Path(torch.hub.get_dir(), "checkpoints", Path(weights.IMAGENET1K_V1.url).name)
-    if path.is_file():
+    if path.is_file() and assets.sha256(path).startswith(path.stem.rpartition("-")[2]):
         state = torch.load(path, map_location="cpu", weights_only=True)
         return [value for key, value in state.items() if key.startswith("features.")]
     state = load_file(assets.fetch("lpips") / f"{path.stem.split('-')[0]}.safetensors")

@@ -2,13 +2,13 @@
 
 The result is ``NAME.json`` in the reader's folder of results (``stored.own``). While a study runs,
 every finished cell is kept beside it in ``NAME.part.json``, so that an interrupted study goes on
-where it stopped.
+where it stopped. Both files carry a digest that binds the cells to the settings, sources and
+versions they were computed with. Of two processes on one study, the second waits.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import platform
 import time
 from collections.abc import Callable
@@ -17,7 +17,7 @@ from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
-from .. import __version__
+from .. import __version__, disk
 from ..attacks.solvers import solvers
 from ..data import sources
 from ..names import PROFILES
@@ -42,47 +42,64 @@ class Study:
     def run(self, profile: str = "cpu", show: bool = True) -> dict:
         """Compute what is missing, store the result among the reader's own, and return it."""
         choose("profile", profile, PROFILES)
-        settings = self.settings(profile)
-        part = own() / f"{self.name}.part.json"
-        part.parent.mkdir(parents=True, exist_ok=True)
-        done = _read(part) if part.exists() else {}
-        if done.get("settings") != settings:
-            done = {"settings": settings, "sources": {}, "seconds": 0.0, "cells": []}
-        cells = self.cells(settings)
-
-        def found(cell: dict) -> dict | None:
-            """The stored cell with these settings, if it was computed before."""
-            return next((d for d in done["cells"] if cell.items() <= d.items()), None)
-
-        for cell in progress([c for c in cells if not found(c)], self.name, show=show):
-            began = time.perf_counter()
-            with sources() as seen, solvers() as made_by:
-                row = {**cell, **self.compute(settings, cell)}
-            row["solvers"] = sorted(made_by)  # a cell without it is of the first edition
-            if not cell.items() <= row.items():  # it would never be found again
-                raise PrivflError(f"{self.name}: a result has the name of one of {list(cell)}")
-            _same_sources(done["sources"], seen, part)
-            done["sources"] |= seen
-            done["cells"].append(row)
-            done["seconds"] += time.perf_counter() - began
-            _write(part, done)
-        result = {
-            "study": self.name,
-            "about": self.about,
-            "command": f"privfl study run {self.name} --profile {profile}",
-            "settings": settings,
-            "sources": done["sources"],
-            "versions": {
-                "python": platform.python_version(),
-                **{p: version(p) for p in ("torch", "numpy", "opacus") if find_spec(p)},
-                "privfl_lite": __version__,
-            },
-            "seconds": round(done["seconds"], 1),
-            "cells": [found(cell) for cell in cells],
-        }
-        _write(own() / f"{self.name}.json", result)
-        part.unlink(missing_ok=True)
+        goal = own() / f"{self.name}.json"
+        disk.check_writable(goal, make_folder=True)
+        command, before = f"privfl study run {self.name} --profile {profile}", _changed(goal)
+        with disk.alone(goal, self.name) as waited:
+            if waited and _changed(goal) != before:
+                done = self._read(goal)
+                if (done["command"], done["versions"]) == (command, _versions()):
+                    return done  # by the process that this one waited for
+            settings = self.settings(profile)
+            part = goal.with_suffix(".part.json")
+            done = self._resume(part, settings)
+            cells = self.cells(settings)
+            for cell in progress(_missing(cells, done), self.name, show=show):
+                self._add(cell, settings, done, part)
+            result = {
+                "study": self.name,
+                "about": self.about,
+                "command": command,
+                **{key: done[key] for key in ("settings", "sources", "versions")},
+                "seconds": round(done["seconds"], 1),
+                "cells": [_found(cell, done) for cell in cells],
+            }
+            disk.write_record(goal, result, lost=json.dumps(result))
+            part.unlink(missing_ok=True)
         return result
+
+    def _resume(self, part: Path, settings: dict) -> dict:
+        """The cells that were computed before with these settings; none if there are none."""
+        new: dict = {"settings": settings, "versions": _versions(), "sources": {}, "seconds": 0.0}
+        if not part.exists():
+            return {**new, "cells": []}
+        remedy = "delete it and run the study again"
+        done = disk.read_record(part, remedy)
+        if not {*new, "cells"} <= done.keys():
+            raise PrivflError(f"{part.name} is damaged; {remedy}")
+        if done["settings"] != json.loads(json.dumps(settings)):
+            return {**new, "cells": []}
+        for name, now in new["versions"].items():
+            if (then := done["versions"].get(name)) != now:
+                raise PrivflError(
+                    f"{part.name} was begun with {name} {then}, and now it is {now}; "
+                    "delete that file to start again"
+                )
+        return done
+
+    def _add(self, cell: dict, settings: dict, done: dict, part: Path) -> None:
+        """Compute one cell and keep it."""
+        began = time.perf_counter()
+        with sources() as seen, solvers() as made_by:
+            row = {**cell, **self.compute(settings, cell)}
+        row["solvers"] = sorted(made_by)  # a cell without it is of the first edition
+        if not cell.items() <= row.items():  # it would never be found again
+            raise PrivflError(f"{self.name}: a result has the name of one of {list(cell)}")
+        _same_sources(done["sources"], seen, part)
+        done["sources"] |= seen
+        done["cells"].append(row)
+        done["seconds"] += time.perf_counter() - began
+        disk.write_record(part, done, lost=json.dumps(row))
 
     def show(self) -> dict:
         """The stored result: the reader's own where there is one, else the shipped one."""
@@ -91,7 +108,32 @@ class Study:
             raise PrivflError(
                 f"{self.name} has no stored result; run: privfl study run {self.name}"
             )
-        return _read(path)
+        return self._read(path)
+
+    def _read(self, path: Path) -> dict:
+        result = disk.read_record(path, "delete it and run the study again")
+        if result.get("study") != self.name:
+            raise PrivflError(f"{path} holds {result.get('study')!r}, not {self.name!r}")
+        return result
+
+
+def _versions() -> dict[str, str]:
+    packages = {p: version(p) for p in ("torch", "numpy", "opacus") if find_spec(p)}
+    return {"python": platform.python_version(), **packages, "privfl_lite": __version__}
+
+
+def _changed(path: Path) -> int:
+    """When a file was last written, in ns; 0 if there is none."""
+    return path.stat().st_mtime_ns if path.exists() else 0
+
+
+def _found(cell: dict, done: dict) -> dict | None:
+    """The stored cell with these settings, if it was computed before."""
+    return next((d for d in done["cells"] if cell.items() <= d.items()), None)
+
+
+def _missing(cells: list[dict], done: dict) -> list[dict]:
+    return [cell for cell in cells if not _found(cell, done)]
 
 
 def _same_sources(before: dict[str, str], now: dict[str, str], part: Path) -> None:
@@ -102,17 +144,3 @@ def _same_sources(before: dict[str, str], now: dict[str, str], part: Path) -> No
                 f"{part.name} was begun with {name} from {before[name]}, and now it comes from "
                 f"{now[name]}; delete that file to start again"
             )
-
-
-def _read(path: Path) -> dict:
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except ValueError:
-        raise PrivflError(f"{path.name} is damaged; delete it and run the study again") from None
-
-
-def _write(path: Path, content: dict) -> None:
-    """Beside its place first, then there in one step: an interruption leaves the old file whole."""
-    part = path.with_suffix(".tmp")
-    part.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    os.replace(part, path)

@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 import math
+import sysconfig
+import traceback
 from collections.abc import Callable, Mapping
 from functools import wraps
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 TRIALS = 5  # random cases that a check puts to the reader's function
+_PLACES = ("stdlib", "platstdlib", "purelib", "platlib")
+FOREIGN = (  # where code that the reader did not write lies
+    "<frozen",
+    "<__array_function__",
+    str(Path(__file__).parents[1]),
+    str(Path(str(torch.__file__)).parents[1]),
+    *(sysconfig.get_path(place) for place in _PLACES),
+)
 
 
 class Wrong(Exception):
@@ -20,7 +32,8 @@ class Wrong(Exception):
 def exercise(praise: str) -> Callable[[Callable[..., None]], Callable[..., bool]]:
     """Turn a function that raises ``Wrong`` into a check that prints its verdict and returns it.
 
-    Any other exception comes from the reader's own code and is told in one line, without a trace.
+    Any other exception comes from the reader's own code and is told in one sentence that names the
+    line, without a trace; ``exit()`` too. Only Ctrl-C still interrupts.
     """
 
     def decorate(check: Callable[..., None]) -> Callable[..., bool]:
@@ -33,8 +46,8 @@ def exercise(praise: str) -> Callable[[Callable[..., None]], Callable[..., bool]
             except Wrong as wrong:
                 print(f"Not yet: {wrong}.")
                 return False
-            except Exception as error:
-                print(f"Not yet: your code raised {type(error).__name__}: {error}")
+            except (Exception, SystemExit) as error:
+                print(f"Not yet: {_told(error)}")
                 return False
             print(f"Right. {praise}")
             return True
@@ -44,10 +57,37 @@ def exercise(praise: str) -> Callable[[Callable[..., None]], Callable[..., bool]
     return decorate
 
 
+def _told(error: BaseException) -> str:
+    """What happened, and the last line of the reader's own code on the way there."""
+    frames = reversed(traceback.extract_tb(error.__traceback__))
+    own = next((f for f in frames if not f.filename.startswith(FOREIGN)), None)
+    where = f", in line {own.lineno}: `{own.line}`" if own and own.line else ""
+    if isinstance(error, SystemExit):
+        return f"your code called exit(){where}; return the answer instead"
+    first = "".join(f": {line}" for line in str(error).splitlines()[:1])
+    what = "your code raised" if own else "your answer could not be used:"
+    return f"{what} {type(error).__name__}{first}{where}"
+
+
 def begun(answer: Any) -> Any:
     """The answer as it is, or Wrong where the reader's function still returns nothing."""
     if answer is None or answer is ...:
         raise Wrong("your function returns nothing yet; replace the dots")
+    return answer
+
+
+def as_tensor(answer: Any) -> Any:
+    """A number, an array, or a list of these (or of tensors) as a tensor; other things as they are.
+
+    Python's and NumPy's numbers stay in double precision.
+    """
+    try:
+        if isinstance(answer, np.ndarray | np.generic | int | float):
+            return torch.as_tensor(np.array(answer))  # a copy: torch takes no reversed array
+        if isinstance(answer, list | tuple) and answer:
+            return torch.stack([as_tensor(part) for part in answer])
+    except (TypeError, ValueError, RuntimeError):  # words, or rows of different lengths
+        pass
     return answer
 
 
@@ -58,13 +98,33 @@ def tensor(
     nan: str = "does something divide by zero?",
 ) -> Tensor:
     """The answer in double precision, or Wrong: no finite tensor of this shape (None: of any)."""
-    if not torch.is_tensor(begun(answer)):
+    found = as_tensor(begun(answer))
+    if not torch.is_tensor(found) or type(answer) in (bool, int, float):
         raise Wrong(f"return a tensor for {what}, not a {type(answer).__name__}")
-    if shape is not None and tuple(answer.shape) != shape:
-        raise Wrong(f"{what} has shape {shape}, but yours has shape {tuple(answer.shape)}")
-    if not answer.isfinite().all():
+    if found.is_complex():
+        raise Wrong(f"{what} is made of real numbers; yours has complex ones")
+    if shape is not None and tuple(found.shape) != shape:
+        raise Wrong(f"{what} has shape {shape}, but yours has shape {tuple(found.shape)}")
+    found = found.detach().double()
+    if not found.isfinite().all():
         raise Wrong(f"there is NaN or infinity in {what}: {nan}")
-    return answer.detach().double()
+    return found
+
+
+def mask(answer: Any, shape: tuple[int, ...], otherwise: str) -> Tensor:
+    """The answer as truth values of this shape (0 and 1 count as such), or Wrong: otherwise."""
+    found = as_tensor(begun(answer))
+    if not torch.is_tensor(found) or tuple(found.shape) != shape:
+        raise Wrong(otherwise)
+    if not torch.equal(found.double(), found.bool().double()):
+        raise Wrong(otherwise)
+    return found.bool()
+
+
+def pair(answer: Any) -> bool:
+    """Whether the answer is two things: a tuple, list, array or tensor of length 2."""
+    shaped = isinstance(answer, np.ndarray | Tensor) and answer.ndim > 0
+    return (shaped or isinstance(answer, tuple | list)) and len(answer) == 2
 
 
 def number(answer: Any, what: str) -> float:
@@ -82,7 +142,7 @@ def close(a: Any, b: Any, rtol: float = 1e-4, atol: float = 1e-6) -> bool:
     """Whether two numbers, tensors of one shape, or tensors by name are the same up to rounding."""
     if isinstance(b, Mapping):
         return all(close(a[name], b[name], rtol, atol) for name in b)
-    a, b = (torch.as_tensor(v).double() for v in (a, b))
+    a, b = (as_tensor(v).double() for v in (a, b))
     return a.shape == b.shape and torch.allclose(a, b, rtol=rtol, atol=atol)
 
 

@@ -21,6 +21,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from ..disk import read_record
 from ..errors import PrivflError, choose, needs
 from ..stored import SHIPPED
 
@@ -98,7 +99,7 @@ def resolve(path: str, results_folder: Folder) -> Any:
 
 @lru_cache(maxsize=64)
 def _read(file: Path, changed: int) -> Any:
-    return json.loads(file.read_text(encoding="utf-8"))
+    return read_record(file, f"make {file.name} again")
 
 
 def _is_cells(value: Any) -> bool:

@@ -255,8 +255,14 @@ def test_the_lock_is_closed_under_what_its_packages_need():
                 assert needed in pins, f"{name} needs {needed}: make lock"
 
 
-def test_setup_uses_the_lock():
-    assert "-r requirements.txt -c constraints.txt -e ." in "".join(lines_of("scripts/setup.sh"))
+def test_setup_uses_the_lock_and_its_hashes():
+    script = " ".join(" ".join(lines_of("scripts/setup.sh")).replace("\\", "").split())
+    wanted = (
+        '--only-binary=:all: --report "$venv/report.json" -r requirements.txt -c constraints.txt'
+    )
+    steps = [wanted, "scripts/hashes.py", "--no-deps --no-build-isolation -e ."]
+    assert [step for step in steps if step in script] == steps
+    assert sorted(steps, key=script.index) == steps
     assert any(line.startswith("lock: ") for line in lines_of("Makefile"))
 
 
@@ -273,11 +279,11 @@ def test_buttons_come_from_one_setting():
 
 
 def test_binder_has_the_cpu_build_and_the_package():
-    lines = (ROOT / ".binder" / "requirements.txt").read_text(encoding="utf-8").split("\n")
-    assert any(line.endswith("/whl/cpu") for line in lines)
-    assert "-r ../requirements.txt" in lines and "-c ../constraints.txt" in lines
     script = ROOT / ".binder" / "postBuild"
-    assert os.access(script, os.X_OK) and "--no-deps -e ." in script.read_text(encoding="utf-8")
+    steps = ["scripts/torch_cpu.sh python", "-r requirements.txt -c constraints.txt", "--no-deps"]
+    text = script.read_text(encoding="utf-8")
+    assert os.access(script, os.X_OK) and sorted(steps, key=text.index) == steps
+    assert text.rstrip().endswith("--no-deps --no-build-isolation -e .")
 
 
 @pytest.mark.parametrize("host", ["colab.research.google.com", "mybinder.org"])

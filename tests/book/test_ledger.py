@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from pybtex.database import parse_file
 
+from privfl_lite.disk import write_record
 from privfl_lite.errors import PrivflError
 from privfl_lite.teach import ledger
 
@@ -235,7 +236,7 @@ def folders(tmp_path):
         {"part": "x", "of": 3, "on": True},
         {"part": "1", "of": 20, "on": 1},
     ]
-    (tmp_path / "r.json").write_text(json.dumps({"cells": cells, "~": 0, "none": None}))
+    write_record(tmp_path / "r.json", {"cells": cells, "~": 0, "none": None})
     (tmp_path / "test_p.py").write_text("def test_claim():\n    pass\n# def test_comment():\n")
     return tmp_path, tmp_path
 
@@ -364,6 +365,6 @@ def test_resolve_picks_cells_by_settings_and_follows_rfc_6901(path, value, folde
 
 def test_resolve_sees_a_result_that_was_made_again(folders):
     assert ledger.resolve("r.json#/~0", folders[0]) == 0
-    (folders[0] / "r.json").write_text('{"~": 1}')
+    write_record(folders[0] / "r.json", {"~": 1})
     os.utime(folders[0] / "r.json", ns=(1, 1))
     assert ledger.resolve("r.json#/~0", folders[0]) == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import io
 import json
@@ -181,6 +182,23 @@ def test_interrupt_leaves_nothing(toy):
         assets.fetch("toy", interrupted)
     assert [p.name for p in assets.cache().iterdir()] == ["toy.lock"]
     assert good(assets.fetch("toy"))
+
+
+@posix
+@pytest.mark.parametrize("who", ["client", "converter"])
+def test_a_full_disk_is_called_that(toy, monkeypatch, who):
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    if who == "client":
+        monkeypatch.setenv("TOY_TARBALL", "/no/such/file")
+        monkeypatch.setenv("TOY_BEFORE", "echo npm error code ENOSPC")
+    else:
+        monkeypatch.setattr(assets, "save_file", full)
+    with pytest.raises(PrivflError) as error:
+        assets.fetch("toy")
+    assert "(No space left on device); set PRIVFL_CACHE to a folder with more" in sentence(error)
+    assert not list(assets.cache().glob("toy*/")), "nothing half-made is left"
 
 
 @posix

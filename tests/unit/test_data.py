@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
+import re
+import shutil
 import socket
 import subprocess
 from pathlib import Path
@@ -187,9 +190,12 @@ def test_download_becomes_a_cached_set(monkeypatch):
     """From torchvision's layouts to (N, C, H, W), through the cache, back to floats in [0, 1]."""
     rng = np.random.default_rng(0)
     pictures = rng.integers(0, 256, (6, 32, 32, 3), dtype=np.uint8)
-    made = []
+    made, archive = [], b"the archive"
+    pin = hashlib.sha256(archive).hexdigest()
+    monkeypatch.setitem(downloads.SHA256, "CIFAR100", {"c.tar.gz": pin})
 
     def cifar(root, train, download):
+        (root / "c.tar.gz").write_bytes(archive)
         made.append(train)
         n = 6 if train else 3
         targets = [i % 2 for i in range(n)]
@@ -215,10 +221,31 @@ def test_download_becomes_a_cached_set(monkeypatch):
     data._load.cache_clear()
 
 
+@pytest.mark.parametrize("archive", [b"another archive", None], ids=["other", "missing"])
+def test_an_archive_with_another_sha256_is_not_kept(monkeypatch, tmp_path, archive):
+    def svhn(root, split, download):
+        if archive:
+            (root / f"{split}_32x32.mat").write_bytes(archive)
+        return SimpleNamespace(data=np.zeros((4, 3, 32, 32), np.uint8), labels=np.arange(4))
+
+    monkeypatch.delenv("PRIVFL_OFFLINE")
+    monkeypatch.setattr(downloads, "torchvision", fake_torchvision(SVHN=svhn))
+    with pytest.raises(PrivflError, match=r"train_32x32\.mat does not have the expected sha256"):
+        downloads._plain("SVHN", "train", "test", classes=tuple("abcd"))(tmp_path)
+
+
+def test_every_set_that_torchvision_downloads_is_pinned():
+    pinned = {name.lower() for name in downloads.SHA256}
+    assert pinned == {"mnist", "fashionmnist", *downloads.REMOTE} - {"mnist-full", "fashion", "lfw"}
+    for files in downloads.SHA256.values():
+        assert all(re.fullmatch("[0-9a-f]{64}", digest) for digest in files.values())
+
+
 def test_other_layouts(monkeypatch, tmp_path):
     """SVHN is (N, 3, H, W) with `labels`, MNIST (N, H, W); CelebA and LFW are photographs."""
     rng = np.random.default_rng(0)
     monkeypatch.delenv("PRIVFL_OFFLINE")
+    monkeypatch.setattr(downloads, "SHA256", {})
 
     def svhn(root, split, download):
         return SimpleNamespace(data=np.zeros((4, 3, 32, 32), np.uint8), labels=np.arange(4))
@@ -274,20 +301,27 @@ def test_fashion_from_debian(monkeypatch, tmp_path):
 def test_tinyimagenet_layout(monkeypatch, tmp_path):
     """Class folders for training, one folder and a table for validation, names in words.txt."""
 
-    def unpack(url, root, md5):
-        top = Path(root) / "tiny-imagenet-200"
-        for i, wnid in enumerate(("n01", "n02")):
-            (top / "train" / wnid / "images").mkdir(parents=True)
-            Image.new("L", (64, 64), 10 * i).save(top / "train" / wnid / "images" / "0.png")
-        (top / "val" / "images").mkdir(parents=True)
-        Image.new("RGB", (64, 64), (1, 2, 3)).save(top / "val" / "images" / "val_0.png")
-        table = "val_0.png\tn02\t0\t0\t62\t62\n"
-        (top / "val" / "val_annotations.txt").write_text(table)
-        (top / "words.txt").write_text("n01\tgoldfish, Carassius auratus\nn02\tox\nn03\tcow\n")
+    top = tmp_path / "made" / "tiny-imagenet-200"
+    for i, wnid in enumerate(("n01", "n02")):
+        (top / "train" / wnid / "images").mkdir(parents=True)
+        Image.new("L", (64, 64), 10 * i).save(top / "train" / wnid / "images" / "0.png")
+    (top / "val" / "images").mkdir(parents=True)
+    Image.new("RGB", (64, 64), (1, 2, 3)).save(top / "val" / "images" / "val_0.png")
+    (top / "val" / "val_annotations.txt").write_text("val_0.png\tn02\t0\t0\t62\t62\n")
+    (top / "words.txt").write_text("n01\tgoldfish, Carassius auratus\nn02\tox\nn03\tcow\n")
+    made = Path(shutil.make_archive(str(top), "zip", top.parent, top.name))
+    pins = {"TinyImageNet": {made.name: assets.sha256(made)}}
+
+    def download(url, root):
+        assert url.startswith("https://")
+        shutil.copy(made, Path(root) / url.rpartition("/")[2])
 
     monkeypatch.delenv("PRIVFL_OFFLINE")
+    monkeypatch.setattr(downloads, "SHA256", pins)
     utils = downloads.torchvision().datasets.utils
-    monkeypatch.setattr(utils, "download_and_extract_archive", unpack)
+    monkeypatch.setattr(utils, "download_url", download)
+    tmp_path /= "work"
+    tmp_path.mkdir()
     tensors = downloads.REMOTE["tinyimagenet"][2](tmp_path)[1]["data.safetensors"]
     assert tensors["x_train"].shape == (2, 3, 64, 64) and tensors["y_train"].tolist() == [0, 1]
     assert tensors["x_test"][0, :, 0, 0].tolist() == [1, 2, 3] and tensors["y_test"] == 1

@@ -100,6 +100,28 @@ def test_a_checkpoint_of_another_run_or_a_damaged_one_is_refused(net, tmp_path):
         list(fedavg(net, clients, 2, checkpoint=file, show=False))
 
 
+def test_a_flipped_bit_in_a_checkpoint_is_noticed_and_its_owner_alone_may_read_it(net, tmp_path):
+    clients, file = make_clients([4, 4]), tmp_path / "run.pt"
+    list(fedavg(net, clients, 2, checkpoint=file, show=False))
+    assert file.stat().st_mode & 0o777 == 0o600
+    whole = file.read_bytes()
+    for place in range(0, len(whole), len(whole) // 50):
+        file.write_bytes(whole[:place] + bytes([whole[place] ^ 4]) + whole[place + 1 :])
+        with pytest.raises(PrivflError, match="damaged; delete it"):
+            list(fedavg(net, clients, 2, checkpoint=file, show=False))
+
+
+def test_a_checkpoint_is_of_one_run_at_a_time(net, tmp_path):
+    first = fedavg(net, make_clients([4, 4]), 3, checkpoint=tmp_path / "run.pt", show=False)
+    rounds = iter(first)
+    next(rounds)
+    second = fedavg(net, make_clients([4, 4]), 3, checkpoint=tmp_path / "run.pt", show=False)
+    with pytest.raises(PrivflError, match="by this process already"):
+        list(second)
+    rounds.close()
+    assert len(list(second)) == 3
+
+
 OTHERS = {
     "other images": {"clients": make_clients([4, 4], seed=1)},
     "one pixel": {"clients": [(x + 1e-6, y) for x, y in make_clients([4, 4])]},
@@ -118,6 +140,9 @@ OTHERS = {
     "another weighting": {"weighting": "uniform"},
     "another sampling": {"sampling": "poisson"},
     "fewer a round": {"per_round": 1},
+    "another test set": {"test": make_clients([4], seed=2)[0]},
+    "another activation": {"model": models.build("lenet", (1, 12, 12), 10, init=0.2, act="relu")},
+    "system randomness": {"secure": True},
 }
 
 

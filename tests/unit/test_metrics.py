@@ -182,7 +182,14 @@ def test_lpips_prefers_torchs_hub_cache(
     (tmp_path / "checkpoints").mkdir()
     torch.save({**state, "classifier.6.bias": torch.zeros(1000)}, tmp_path / "checkpoints" / name)
     monkeypatch.setattr(torch.hub, "get_dir", lambda: str(tmp_path))
-    monkeypatch.setattr(assets, "fetch", lambda name: pytest.fail("asked for the asset"))
+
+    def no_asset(name: str) -> Path:
+        raise PrivflError("asked for the asset")
+
+    monkeypatch.setattr(assets, "fetch", no_asset)
+    with pytest.raises(PrivflError, match="asked for the asset"):
+        metrics.perceptual._lpips_net("alex")  # the file's SHA-256 is not that of its name
+    monkeypatch.setattr(assets, "sha256", lambda path: path.stem.split("-")[-1] + "0" * 56)
     ours = list(metrics.perceptual._lpips_net("alex").net.parameters())
     assert len(ours) == 10
     assert all(torch.equal(a, b) for a, b in zip(ours, state.values(), strict=True))

@@ -140,7 +140,8 @@ def test_no_attack_imports_a_defense_or_the_data():
 
 
 ORDER = (
-    *("errors", "names", "runtime", "written", "assets", "downloads", "data", "stored", "models"),
+    *("errors", "names", "runtime", "disk", "written", "assets", "downloads", "data", "stored"),
+    "models",
     *("gradients", "wire", "privacy", "defenses", "batches", "layout"),
     *("training", "client", "workers", "reports", "spending", "checkpoint", "federated"),
     *("attacks", "contract", "metrics", "pictures", "studies", "teach", "commands", "cli"),

@@ -11,7 +11,7 @@ from torch.distributions import Normal, kl_divergence
 from torch.nn.functional import softplus
 
 from ...runtime import generator
-from ..check import TRIALS, Wrong, begun, close, exercise, tensor
+from ..check import TRIALS, Wrong, begun, close, exercise, pair, tensor
 
 
 def _normal(*shape: int, rng: torch.Generator) -> Tensor:
@@ -28,7 +28,7 @@ def check_kl_gradient(kl_gradient: Callable[[Tensor, Tensor], tuple[Tensor, Tens
         kl_divergence(Normal(a, softplus(b - 5)), Normal(0.0, 1.0)).sum().backward()
         by_mean, by_s = cast(Tensor, a.grad), cast(Tensor, b.grad)
         answer = begun(kl_gradient(mean.clone(), s.clone()))
-        if not isinstance(answer, tuple | list) or len(answer) != 2:
+        if not pair(answer):
             raise Wrong("return two tensors: the derivative by the mean, then that by s")
         for_mean = tensor(answer[0], (6,), "the derivative by the mean")
         for_s = tensor(answer[1], (6,), "the derivative by s")

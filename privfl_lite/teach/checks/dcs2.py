@@ -11,7 +11,7 @@ from torch.nn.functional import one_hot
 from ...attacks.adaptive.dcs2_matching import candidate_labels
 from ...defenses.dcs2 import project
 from ...runtime import generator
-from ..check import TRIALS, Wrong, begun, exercise, tensor
+from ..check import TRIALS, Wrong, as_tensor, begun, exercise, pair, tensor
 
 
 @exercise("One constraint, one multiplier, two inner products.")
@@ -55,7 +55,7 @@ def check_mixture(mixture: Callable[[Tensor, Tensor, float, int], Tensor]) -> No
         rng = generator(trial)
         y_s, y_c = (torch.randint(6, (5,), generator=rng) for _ in range(2))
         y_c[0] = (y_s[0] + 1) % 6
-        answer = begun(mixture(y_s.clone(), y_c.clone(), 0.7, 6))
+        answer = as_tensor(begun(mixture(y_s.clone(), y_c.clone(), 0.7, 6)))
         if torch.is_tensor(answer) and answer.shape == (5, 6):
             raise Wrong("this is one label an upload; x_s and x̃ have one each, so (U, 2, classes)")
         answer = tensor(answer, (5, 2, 6), "the labels")
@@ -101,7 +101,7 @@ def check_other_image(
         delta = torch.randn(2, 5, generator=rng, dtype=torch.float64).softmax(1) - labels
         grad_w, grad_b = delta.T @ r / 2, delta.mean(0)
         answer = begun(other_image(grad_w.clone(), grad_b.clone(), r[0].clone(), delta[0].clone()))
-        if not isinstance(answer, tuple | list) or len(answer) != 2:
+        if not pair(answer):
             raise Wrong("return two tensors: the features r₂ and the error δ₂")
         found, error = tensor(answer[0], (8,), "r₂"), tensor(answer[1], (5,), "δ₂")
         if torch.allclose(error, grad_b - delta[0]):

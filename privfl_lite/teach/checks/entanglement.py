@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ...defenses.entangle import adaptive_term
 from ...runtime import generator
-from ..check import TRIALS, Wrong, begun, exercise, number, tensor
+from ..check import TRIALS, Wrong, exercise, mask, number, tensor
 
 
 @exercise("What was not chosen leaves as it is.")
@@ -99,21 +99,23 @@ def check_foreign_columns(foreign_columns: Callable[[Tensor, Tensor], Tensor]) -
         r, s = (0.2 + torch.rand(30, generator=rng).double() for _ in range(2))
         r[3] = 0  # a unit that is off
         own, others = delta[:, None] * r, gamma[:, None] * s
-        mask = torch.rand(30, generator=rng) < 0.4
-        mask[3] = False
+        foreign = torch.rand(30, generator=rng) < 0.4
+        foreign[3] = False
         if trial % 2:  # added instead of copied
             others = others + own
-        answer = begun(foreign_columns(torch.where(mask, others, own), delta.clone()))
-        if not torch.is_tensor(answer) or answer.dtype != torch.bool or answer.shape != mask.shape:
-            raise Wrong("return a tensor of 30 truth values, one for each column")
-        if torch.equal(answer, mask):
+        answer = mask(
+            foreign_columns(torch.where(foreign, others, own), delta.clone()),
+            (30,),
+            "return a tensor of 30 truth values, one for each column",
+        )
+        if torch.equal(answer, foreign):
             continue
-        if torch.equal(answer, ~mask):
+        if torch.equal(answer, ~foreign):
             raise Wrong("these are the client's own columns; return the others")
-        wrong = answer != mask
+        wrong = answer != foreign
         if wrong.nonzero().flatten().tolist() == [3]:
             raise Wrong("a column of zeros is the client's own: its unit is off, and 0/δ is 0")
-        if answer[mask].any() and not answer[mask].all():
+        if answer[foreign].any() and not answer[foreign].all():
             raise Wrong("compare all rows of a column, not two of them")
         if answer.all():
             raise Wrong("quotients of one column differ in the last digits: allow for rounding")

@@ -17,7 +17,7 @@ from torch.nn.functional import cross_entropy
 from ...gradients import Tensors
 from ...models import build
 from ...runtime import generator
-from ..check import Wrong, close, exercise
+from ..check import Wrong, as_tensor, close, exercise
 
 SHAPES = ({"w": (3, 4), "b": (3,)}, {"conv": (2, 1, 3, 3), "head": (5, 2), "bias": (5,)})
 
@@ -47,10 +47,11 @@ def _named(got: object, like: Tensors) -> Tensors:
         raise Wrong("nothing came back; replace the dots by your result")
     if not isinstance(got, dict) or set(got) != set(like):
         raise Wrong(f"return a dictionary with the names {', '.join(like)}, as in the updates")
+    found = {name: as_tensor(t) for name, t in got.items()}
     for name, t in like.items():
-        if not isinstance(got[name], Tensor) or got[name].shape != t.shape:
+        if not isinstance(found[name], Tensor) or found[name].shape != t.shape:
             raise Wrong(f"the tensor {name!r} should have shape {tuple(t.shape)}, as in the model")
-    return {n: t.detach() for n, t in got.items()}
+    return {n: t.detach() for n, t in found.items()}
 
 
 def _judge(got: Tensors, want: Tensors, slips: dict[str, Tensors], hint: str) -> None:
@@ -148,7 +149,7 @@ def check_cosines(answer: Callable[[list[Tensors]], Tensor]) -> None:
         for k, update in enumerate(updates):  # tensors and clients of very different lengths
             for i, n in enumerate(update):
                 update[n] *= 10.0**i * (k + 1)
-        got = answer(updates)
+        got = as_tensor(answer(updates))
         if got is None or got is ...:
             raise Wrong("nothing came back; replace the dots by your matrix")
         if not isinstance(got, Tensor) or got.shape != (count, count):

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ...runtime import generator
-from ..check import TRIALS, Wrong, begun, close, exercise, hint, tensor
+from ..check import TRIALS, Wrong, begun, close, exercise, hint, pair, tensor
 
 
 @exercise("The next layer gives s away, and s tells what the key did.")
@@ -22,7 +22,7 @@ def check_read_secret(read_secret: Callable[[Tensor], tuple[Tensor, Tensor]]) ->
         gamma, beta = torch.randn(2, 4, generator=rng, dtype=torch.float64)
         s = gamma[:, None, None] * u + beta[:, None, None]
         answer = begun(read_secret(s.clone()))
-        if not isinstance(answer, tuple) or len(answer) != 2:
+        if not pair(answer):
             raise Wrong("return two tensors, |γ| and β")
         scale, shift = (tensor(a, (4,), what) for a, what in zip(answer, ("|γ|", "β"), strict=True))
         if not close(shift, beta):

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ...runtime import generator
-from ..check import TRIALS, Wrong, begun, close, exercise, hint, number, tensor
+from ..check import TRIALS, Wrong, as_tensor, begun, close, exercise, hint, mask, number, tensor
 
 
 @exercise("Zero at an encoding inside the box; on the walls it need not be.")
@@ -40,10 +40,8 @@ def check_forced(forced: Callable[[Tensor, float, float], Tensor]) -> None:
         x = torch.rand(3, 12, 12, generator=generator(trial)).double()
         d, lip, c = x.numel(), 0.12 + 0.003 * trial, 20.0
         threshold = lip**2 * d**0.5 / c
-        found = begun(forced(x.clone(), lip, c))
-        if not torch.is_tensor(found) or found.dtype is not torch.bool:
-            raise Wrong("return a tensor of True and False, such as a comparison gives")
-        found = tensor(found, (3, 12, 12), "the mask")
+        says = "return a tensor of True and False of the shape of x, such as a comparison gives"
+        found = mask(forced(x.clone(), lip, c), (3, 12, 12), says).double()
         gap = (x - 0.5).abs()
         if not close(found, (gap > threshold).double()):
             wrongs = {
@@ -101,7 +99,7 @@ def check_unpush(unpush: Callable[[Tensor, Tensor, float], Tensor]) -> None:
         s = x + 0.3 * (s - x)
         x_prime = (x + kappa * (s - x)).clamp(0, 1)
         walls = (x_prime <= 0) | (x_prime >= 1)
-        found = begun(unpush(x_prime.clone(), s.clone(), kappa))
+        found = as_tensor(begun(unpush(x_prime.clone(), s.clone(), kappa)))
         if not torch.is_tensor(found) or found.shape != x.shape:
             raise Wrong("return an image of the shape of x_prime")
         found = found.detach().double()

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ...runtime import generator
-from ..check import TRIALS, Wrong, begun, exercise, number, tensor
+from ..check import TRIALS, Wrong, begun, exercise, mask, number, tensor
 
 
 def _upload(trial: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -92,9 +92,8 @@ def check_occupied(occupied: Callable[[Tensor], Tensor]) -> None:
         size = 8 + 92 * torch.rand(400, generator=rng, dtype=torch.float64)
         sign = torch.randint(2, (400,), generator=rng) * 2 - 1
         noise = torch.randn(400, generator=rng, dtype=torch.float64)
-        found = begun(occupied((truth * sign * size + noise) * sigma))
-        if not torch.is_tensor(found) or (found.shape, found.dtype) != (truth.shape, torch.bool):
-            raise Wrong("return one True or False for each bin, a boolean tensor of the shape of d")
+        says = "return one True or False for each bin, a boolean tensor of the shape of d"
+        found = mask(occupied((truth * sign * size + noise) * sigma), (400,), says)
         missed += int((truth & ~found).sum())
         false += int((~truth & found).sum())
     if false > 40 * 360 * 0.5:

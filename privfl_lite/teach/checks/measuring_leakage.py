@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ...metrics import wilson
 from ...runtime import generator
-from ..check import Wrong, begun, close, exercise, number, tensor
+from ..check import Wrong, begun, close, exercise, number, pair, tensor
 
 
 @exercise("A norm is a different PSNR for every size of image.")
@@ -58,7 +58,7 @@ def check_wilson(interval: Callable[[int, int], Sequence[float]]) -> None:
     """``interval(successes, n)`` -> Wilson's 95 % interval (low, high)."""
     for successes, n in ((3, 10), (0, 100), (10, 10), (123, 1000)):
         answer = begun(interval(successes, n))
-        if not isinstance(answer, Sequence | Tensor) or len(answer) != 2:
+        if not pair(answer):
             raise Wrong("return a pair (low, high)")
         low, high = (number(end, "an end of the interval") for end in answer)
         right = wilson(successes, n)

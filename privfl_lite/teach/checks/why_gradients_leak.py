@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from itertools import count, islice
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.func import grad
@@ -59,16 +58,11 @@ def _dusty_batches() -> Iterator[tuple[Tensor, Tensor, int, Tensor]]:
             yield g, p, B, right
 
 
-def _as_tensor(answer: object) -> object:
-    """A list, tuple or array of numbers as a tensor; anything else as it is."""
-    return torch.as_tensor(answer) if isinstance(answer, list | tuple | np.ndarray) else answer
-
-
 @exercise("Exact whenever the mean prediction is known.")
 def check_label_counts(label_counts: Callable[[Tensor, Tensor, int], Tensor]) -> None:
     """``label_counts(g_bias, p_mean, B)`` -> how often each class is in the batch (classes,)."""
     for g, p, B, right in islice(_dusty_batches(), TRIALS):
-        answer = _as_tensor(label_counts(g.clone(), p.clone(), B))
+        answer = label_counts(g.clone(), p.clone(), B)
         found, truth = tensor(answer, right.shape, "the answer"), right.double()
         if torch.equal(found, truth):
             continue
