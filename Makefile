@@ -19,7 +19,8 @@ WHEEL  := _build/wheel
 NBVAL  := --nbval-lax --nbval-kernel-name wheel --nbval-sanitize-with tests/nbval_sanitize.cfg \
           --nbval-cell-timeout 300
 
-.PHONY: help book test test-fast test-data wheel lint lab bench clean distclean setup lock browser vendor
+.PHONY: help book test test-fast test-data wheel lint lab bench clean distclean setup lock browser vendor \
+        chapters instructor
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -66,8 +67,14 @@ test-fast: $(STAMP) ## run lint and unit tests only (no notebooks, book build or
 lint: $(STAMP) ## sort imports and format all Python
 	@$(PY) -m ruff check --fix . && $(PY) -m ruff format .
 
-lab: $(STAMP) ## open JupyterLab on the chapters
-	@$(PY) -m jupyterlab --notebook-dir=book
+chapters: $(STAMP) ## make the notebooks from book/src (one: CHAPTER=dcs2; RERUN=--rerun runs all cells)
+	@PYTHONPATH=scripts:. $(PY) -m editions $(CHAPTER) $(RERUN)
+
+instructor: $(STAMP) ## make notebooks with solutions and rubrics in _build/instructor
+	@PYTHONPATH=scripts:. $(PY) -m editions $(CHAPTER) --instructor
+
+lab: $(STAMP) ## open JupyterLab on the student edition of the chapters
+	@$(PY) -m jupyterlab --notebook-dir=book/student
 
 bench: $(STAMP) ## measure ratios side by side and store them in benchmarks/
 	@$(PY) benchmarks/run.py

@@ -1,0 +1,409 @@
+"""Editions: every committed notebook is what its source gives, and the student's copy is plain.
+
+The counts of formulas come from a plain CommonMark parser (markdown-it-py with dollar formulas,
+no MyST), which reads the student's copy as GitHub, Colab and JupyterLab do.
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from checkout import BOOK, NOTEBOOKS, ROOT, STUDENT, toc_files
+from markdown_it import MarkdownIt
+from mdit_py_plugins.dollarmath import dollarmath_plugin
+
+sys.path.insert(0, str(ROOT / "scripts"))
+from editions import copies, executed
+from editions.__main__ import dump, editions, instructor, load
+from editions.chapter import SOURCES, read, slugs
+from editions.myst import EditionError, parse, walk
+from editions.numbers import read_index
+from editions.plain import Writer
+
+INDEX = read_index()
+SLUGS = slugs()
+MARKDOWN = MarkdownIt("commonmark").use(dollarmath_plugin, double_inline=True).enable("table")
+RAW = re.compile(r"^[\s>]*(?:`{3,}|:{3,})\s*\{|\{[\w:]+\}`|^\([\w-]+\)=|^[\s>]*:\w+:|\{\{", re.M)
+ANSWER = r"^(?P<marks>[`:]{3,})\{(?:solution|grading)\}.*?^(?P=marks)$"
+GATED = r"^`{3,}\{solution-start\}.*?\{solution-end\}\n`{3,}$"
+CODE = r"^(?P<marks>`{3,})(?:\{code-cell\}|\w+$).*?^(?P=marks)$"
+
+
+def student(slug: str) -> dict:
+    return json.loads((BOOK / "student" / f"{slug}.ipynb").read_text(encoding="utf-8"))
+
+
+def text(notebook: dict) -> str:
+    """The Markdown cells of a notebook."""
+    cells = [c for c in notebook["cells"] if c["cell_type"] == "markdown"]
+    return "\n\n".join("".join(c["source"]) for c in cells)
+
+
+def source(slug: str, answers: bool = False) -> str:
+    """The text of a source, without code, and without solutions unless asked for."""
+    found = (SOURCES / f"{slug}.md").read_text(encoding="utf-8").split("---\n", 2)[2]
+    for pattern in (() if answers else (GATED, ANSWER)) + (CODE,):
+        found = re.sub(pattern, "", found, flags=re.MULTILINE | re.DOTALL)
+    return found
+
+
+def formulas(markdown: str) -> list[str]:
+    """The formulas that a plain renderer sees."""
+    tokens = MARKDOWN.parse(markdown)
+    found = [t for token in tokens for t in (token, *(token.children or []))]
+    return [t.content for t in found if t.type.startswith("math")]
+
+
+def rendered(notebook: dict) -> list[str]:
+    """The formulas of all Markdown cells; the parts in <details> are Markdown of their own."""
+    cells = [c for c in notebook["cells"] if c["cell_type"] == "markdown"]
+    return [f for c in cells for f in formulas("".join(c["source"]))]
+
+
+def written(slug: str) -> int:
+    """The formulas in a source and its captions, counted by their dollars."""
+    captions = [c.figure.get("caption", "") for c in read(SOURCES / f"{slug}.md")]
+    whole = re.sub(r"`[^`\n]*`", "", "\n".join([source(slug), *captions]))
+    displayed = len(re.findall(r"\$\$", whole))
+    return (displayed + len(re.findall(r"(?<!\\)\$", whole.replace("$$", "")))) // 2
+
+
+# --- up to date ---
+
+
+@pytest.mark.parametrize("slug", SLUGS)
+def test_notebooks_are_what_the_source_gives(slug, monkeypatch):
+    def refuse(*_):
+        pytest.fail(f"code of book/src/{slug}.md changed: make chapters CHAPTER={slug}")
+
+    monkeypatch.setattr(executed, "execute", refuse)
+    for path, whole in editions(slug, INDEX).items():
+        same = path.is_file() and path.read_text(encoding="utf-8") == whole
+        assert same, f"{path.relative_to(ROOT)} is out of date: make chapters CHAPTER={slug}"
+
+
+def test_every_notebook_has_a_source():
+    assert {p.stem for p in NOTEBOOKS} == {p.stem for p in STUDENT} == set(SLUGS)
+    assert {p.stem for p in SOURCES.glob("*.md")} == set(SLUGS)
+
+
+def test_generated_files_are_marked():
+    if not (ROOT / ".git").exists():
+        pytest.skip("not a git working tree")
+    for name in ("book/dcs2.ipynb", "book/student/dcs2.ipynb", "book/src/dcs2.md"):
+        command = ["git", "check-attr", "linguist-generated", "diff", "--", name]
+        said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True).stdout
+        marked = "linguist-generated: set" in said and "diff: unset" in said
+        assert marked == name.endswith(".ipynb"), said
+
+
+# --- the student's copy ---
+
+
+@pytest.mark.parametrize("slug", SLUGS)
+def test_student_copy_is_plain_markdown(slug):
+    assert not (found := RAW.findall(text(student(slug)))), found[:3]
+    assert (slug == "intro") or RAW.search(source(slug)), "the pattern finds nothing at all"
+
+
+@pytest.mark.parametrize("slug", SLUGS)
+def test_student_copy_has_every_formula(slug):
+    assert len(rendered(student(slug))) == written(slug)
+
+
+@pytest.mark.parametrize("slug", SLUGS)
+def test_student_copy_has_every_title_and_number(slug):
+    whole = text(student(slug))
+    titled = [t for label, t in INDEX.targets.items() if t.slug == slug and "/" not in label]
+    for target in titled:
+        if target.kind not in ("Chapter", "Section"):
+            assert f"**{target.name}" in whole, target.name
+    titles = [b.title for b in walk(parse(source(slug))) if b.title]
+    plain = Writer(INDEX, slug)
+    missing = [t for t in titles if plain.text(t) not in whole]
+    assert not missing, missing[:3]
+    assert [t for t in titled if t.kind == "Exercise"] or slug == "intro"
+
+
+@pytest.mark.parametrize("slug", SLUGS)
+def test_student_copy_holds_no_solution(slug):
+    cells = read(SOURCES / f"{slug}.md")
+    whole = "\n".join("".join(c["source"]) for c in student(slug)["cells"])
+    shown = {line.strip() for c in cells if not c.solves for line in c.source.split("\n")}
+    hidden = [line for c in cells if c.solves for line in c.source.split("\n")]
+    hidden = [line.strip() for line in hidden if line.strip() not in shown]
+    plain = Writer(INDEX, slug, solutions=True)
+    for block in walk([b for c in cells for b in c.blocks]):
+        if block.name == "solution":
+            hidden += plain.blocks(block.body).split("\n")
+    hidden = [line for line in hidden if len(line) > 25]
+    assert hidden or slug == "intro"
+    assert not (leaked := [line for line in hidden if line in whole]), leaked[:3]
+    assert "_solution" not in whole
+
+
+@pytest.mark.parametrize("slug", SLUGS)
+def test_student_copy_folds_proofs_and_hints(slug):
+    whole = text(student(slug))
+    blocks = list(walk(parse(source(slug))))
+    for name, word in {"prf:proof": "Proof", "hint": "Hint"}.items():
+        count = sum(b.name == name and not b.title for b in blocks)
+        assert whole.count(f"<details><summary>{word}</summary>\n\n") == count
+    assert whole.count("<details>") == whole.count("\n\n</details>")
+
+
+@pytest.mark.parametrize("slug", SLUGS)
+def test_student_copy_begins_with_the_page_the_license_and_the_installer(slug):
+    first, second, *others = student(slug)["cells"]
+    said = "".join(first["source"])
+    assert f"/book/{slug}.html)" in said and "CC BY 4.0" in said and "MIT" in said
+    assert second["cell_type"] == "code" and 'find_spec("privfl_lite")' in "".join(second["source"])
+    hidden = [c for c in read(SOURCES / f"{slug}.md") if c.tags & {"hide-input", "hide-cell"}]
+    folded = [
+        c for c in (second, *others) if c["metadata"].get("jupyter") == {"source_hidden": True}
+    ]
+    assert len(folded) == sum(not c.solves for c in hidden)
+    for cell in folded:
+        assert cell["metadata"]["cellView"] == "form" and cell["source"][0].startswith("# @title ")
+    code = [c for c in (second, *others) if c["cell_type"] == "code"]
+    assert not any(c["outputs"] or c["execution_count"] for c in code)
+
+
+# --- solutions stand apart ---
+
+
+def names(code: str, kind: type) -> set[str]:
+    """Names that code reads (ast.Load) or binds (ast.Store) at the top level or below."""
+    lines = [line for line in code.split("\n") if not line.startswith(("%", "!"))]
+    tree = ast.parse("\n".join(lines))
+    found = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and isinstance(n.ctx, kind)}
+    if kind is ast.Store:
+        found |= {n.name for n in tree.body if isinstance(n, ast.FunctionDef | ast.ClassDef)}
+    return found - {"_"}
+
+
+@pytest.mark.parametrize("slug", SLUGS)
+def test_no_cell_needs_a_solution_and_none_overwrites_a_function(slug):
+    """So the student's copy runs as the executed notebook does, in which stubs say "Not yet"."""
+    ours, theirs, functions = set(), set(), set()
+    for cell in read(SOURCES / f"{slug}.md"):
+        if cell.kind == "code" and cell.solves:
+            assert not names(cell.source, ast.Store) & functions
+            theirs |= names(cell.source, ast.Store) - ours
+        elif cell.kind == "code":
+            bound = names(cell.source, ast.Store)
+            assert not names(cell.source, ast.Load) & theirs - bound
+            functions |= {n for n in bound if f"def {n}(" in cell.source}
+            ours |= bound
+            theirs -= bound
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
+def test_stubs_say_not_yet(path: Path):
+    cells = [c for c in json.loads(path.read_text(encoding="utf-8"))["cells"] if "outputs" in c]
+    for cell in cells:
+        if re.search(r"^\s+(return )?\.\.\.", code := "".join(cell["source"]), re.M):
+            said = "".join("".join(o.get("text", "")) for o in cell["outputs"])
+            assert "check_" in code and said.startswith("Not yet"), said
+
+
+@pytest.mark.notebook
+@pytest.mark.parametrize("slug", ["first-answers", "measuring-leakage"])
+def test_student_copy_runs_from_top_to_bottom(slug, tmp_path):
+    code = [c for c in read(SOURCES / f"{slug}.md") if c.kind == "code" and not c.solves]
+    notebook, _ = executed.execute(code, tmp_path)
+    said = [o.get("text", "") for c in notebook["cells"] for o in c["outputs"]]
+    stubs = sum("replace the dots" in c.source for c in code)
+    assert sum("Not yet" in "".join(s) for s in said) >= stubs
+
+
+# --- the instructor's copy ---
+
+
+def test_instructor_copy_has_solutions_rubrics_and_reasons():
+    ((path, whole),) = instructor("dcs2", INDEX).items()
+    assert path.relative_to(ROOT).as_posix() == "_build/instructor/dcs2.ipynb"
+    made = json.loads(whole)
+    said = text(made)
+    assert not RAW.findall(said)
+    assert "**Solution to Exercise 15.1.**" in said and "**Rubric for Exercise 15.1.**" in said
+    assert "**Rubric for Exercise 15.5.**" not in said  # Code: the check grades it
+    assert "> * divide by the squared length of g, not by its length" in said
+    solutions = [c for c in made["cells"] if "solution" in c["metadata"].get("tags", [])]
+    assert any("def nearest_solution(" in "".join(c["source"]) for c in solutions)
+
+
+SAMPLE = """\
+# A title
+
+```{exercise} ★ Think, 5 min. A question
+:label: ex-dcs2-alarm
+
+Why?
+```
+
+:::{hint}
+Look at $x$.
+:::
+
+```{solution} ex-dcs2-alarm
+Because.
+```
+
+:::{grading} ex-dcs2-alarm
+One point for the reason.
+:::
+
+```{code-cell}
+1 + 1
+```
+"""
+
+
+def chapter(folder: Path, whole: str = SAMPLE) -> list:
+    (folder / "sample.md").write_text(whole, encoding="utf-8")
+    return read(folder / "sample.md")
+
+
+def test_hint_is_folded_and_rubric_is_for_instructors_only(tmp_path):
+    cells = chapter(tmp_path)
+    plain = text(copies.make("dcs2", cells, INDEX, 1, solutions=False))
+    assert "> **Exercise 15.1** (★ Think, 5 min. A question).\n>\n> Why?" in plain
+    assert "<details><summary>Hint</summary>\n\nLook at $x$.\n\n</details>" in plain
+    assert "Because" not in plain and "One point" not in plain
+    whole = text(copies.make("dcs2", cells, INDEX, 1, solutions=True))
+    assert "> **Rubric for Exercise 15.1.**\n>\n> One point for the reason." in whole
+    assert "Because." in whole and "Not written yet" not in whole
+    page = executed.text(cells[0], cells, 1)
+    assert "One point" not in page and "Because." in page
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ("{hint}", "{seealso}", "knows the directive 'seealso'"),
+        ("Look at $x$", "{download}`x`", "knows the role 'download'"),
+        ("ex-dcs2-alarm", "ex-nowhere", "no chapter has the label 'ex-nowhere'"),
+        ("{code-cell}\n", "{code-cell}\n:tags: [solution]\n", "solution-start disagree"),
+        (":::\n\n```{sol", "\n```{sol", "does not end"),
+    ],
+)
+def test_faulty_source_is_refused(tmp_path, old, new, says):
+    with pytest.raises(EditionError, match=says):
+        copies.make("dcs2", chapter(tmp_path, SAMPLE.replace(old, new)), INDEX, 1, solutions=False)
+
+
+# --- small diffs ---
+
+
+def changed(slug: str, whole: str, folder: Path) -> dict[str, str]:
+    """The three committed files of a chapter with this source."""
+    (folder / f"{slug}.md").write_text(whole, encoding="utf-8")
+    cells = read(folder / f"{slug}.md")
+    full = executed.make(slug, cells, load(BOOK / f"{slug}.ipynb"))
+    copied = copies.make(slug, cells, INDEX, full["metadata"]["privfl"]["seconds"], solutions=False)
+    return {f"{slug}.md": whole, f"{slug}.ipynb": dump(full), f"student/{slug}.ipynb": dump(copied)}
+
+
+def test_ten_changed_lines_make_a_small_diff(tmp_path, monkeypatch):
+    """Ten lines of text in two places: 20 lines to review, and outputs stay as they are."""
+    monkeypatch.setattr(executed, "execute", lambda *_: pytest.fail("text only: nothing to run"))
+    (tmp_path / "student").mkdir()
+    subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
+    before = (SOURCES / "dcs2.md").read_text(encoding="utf-8")
+    lines = before.split("\n")
+    places = [i for i, line in enumerate(lines) if line.startswith("* ")]
+    for i in (*places[:5], *places[-5:]):
+        lines[i] += " And so on."
+    attributes = "*.ipynb -diff\n"
+    for whole in (before, "\n".join(lines)):
+        for name, file in changed("dcs2", whole, tmp_path).items():
+            (tmp_path / name).write_text(file, encoding="utf-8")
+        (tmp_path / ".gitattributes").write_text(attributes)
+        if whole == before:
+            subprocess.run(["git", "add", "."], cwd=tmp_path, check=True)
+
+    def diff(*options: str) -> list[str]:
+        command = ["git", "diff", "-U0", *options]
+        said = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+        return re.findall(r"(?m)^[+-](?![+-]{2} ).*", said.stdout)
+
+    assert len(diff()) == 20
+    everything = diff("--text")
+    assert sum(line[0] == "+" for line in everything) < 60
+    assert sum(line[0] == "-" for line in everything) < 60
+    assert not [line for line in everything if "image/png" in line or '"text"' in line]
+
+
+# --- ids ---
+
+
+def shuffled(notebook: dict, salt: str) -> dict:
+    """The notebook as another run would leave it: other widget ids, in another order."""
+    state = notebook["metadata"]["widgets"][executed.WIDGETS]["state"]
+    found = json.dumps(notebook)
+    for model in state:
+        found = found.replace(model, f"{hash((salt, model)) & (2**128 - 1):032x}")
+    made = json.loads(found)
+    state = made["metadata"]["widgets"][executed.WIDGETS]["state"]
+    made["metadata"]["widgets"][executed.WIDGETS]["state"] = dict(sorted(state.items()))
+    return made
+
+
+@pytest.mark.parametrize("slug", ["intro", "dcs2"])
+def test_widget_ids_do_not_depend_on_the_run(slug):
+    notebook = load(BOOK / f"{slug}.ipynb")
+    for salt in "ab":
+        other = shuffled(copy.deepcopy(notebook), salt)
+        state = executed.stable(slug, other["metadata"]["widgets"], other["cells"])
+        assert state == notebook["metadata"]["widgets"]
+        assert other["cells"] == notebook["cells"]
+
+
+def test_cell_ids_are_unique_and_follow_from_the_text():
+    for path in (*NOTEBOOKS, *STUDENT):
+        ids = [c["id"] for c in json.loads(path.read_text(encoding="utf-8"))["cells"]]
+        assert len(ids) == len(set(ids))
+
+
+# --- the same numbers on the pages ---
+
+
+@pytest.mark.book
+def test_pages_have_the_same_numbers(tmp_path_factory):
+    from chromium import shared_site
+
+    site = shared_site(tmp_path_factory)
+    compared = 0
+    pages = {s: (site / "book" / f"{s}.html").read_text(encoding="utf-8") for s in SLUGS}
+    for label, target in INDEX.targets.items():
+        if target.kind in ("Section", "Chapter"):
+            continue
+        block = re.search(
+            rf'id="{label}".*?caption-number">(?P<name>[^<]+)<', pages[target.slug], re.S
+        )
+        assert block and " ".join(block["name"].split()) == target.name, (label, target)
+        compared += 1
+    assert compared > 400
+    for slug, number in INDEX.chapters.items():
+        if number:
+            assert re.search(rf'<h1><span class="section-number">{number}\.', pages[slug])
+    links = re.findall(
+        r'href="([\w-]+)\.html">(?:<span class="std std-numref">)Chapter (\d+)<',
+        "".join(pages.values()),
+    )
+    assert links and all(INDEX.chapters[slug] == number for slug, number in links)
+
+
+def test_chapters_are_numbered_in_the_order_of_the_book():
+    order = [f.removeprefix("book/") for f in toc_files()]
+    numbered = [slug for slug in order if INDEX.chapters[slug]]
+    assert [INDEX.chapters[slug] for slug in numbered] == [str(i + 1) for i in range(len(numbered))]
+    assert set(numbered) == set(SLUGS) - {"intro"}
