@@ -19,7 +19,8 @@ ABOUT = {
     "first, then the others from top to bottom.",
     True: "Instructor edition of [{name}]({page}): with solutions. Please do not publish it.",
 }
-LICENSE = "Text and figures: [CC BY 4.0](https://creativecommons.org/licenses/by/4.0/). Code: MIT license."
+BY = "https://creativecommons.org/licenses/by/4.0/"
+LICENSE = f"Text and figures: [CC BY 4.0]({BY}). Code: MIT license."
 
 
 def make(slug: str, cells: list[Cell], index: Index, seconds: float, solutions: bool) -> dict:

@@ -391,12 +391,12 @@ def test_pages_have_the_same_numbers(tmp_path_factory):
         )
         assert block and " ".join(block["name"].split()) == target.name, (label, target)
         compared += 1
-    assert compared > 400
+    assert compared > 350
     for slug, number in INDEX.chapters.items():
         if number:
             assert re.search(rf'<h1><span class="section-number">{number}\.', pages[slug])
     links = re.findall(
-        r'href="([\w-]+)\.html">(?:<span class="std std-numref">)Chapter (\d+)<',
+        r'href="([\w-]+)\.html#[\w-]+"><span class="std std-numref">Chapter (\d+)<',
         "".join(pages.values()),
     )
     assert links and all(INDEX.chapters[slug] == number for slug, number in links)
