@@ -68,10 +68,10 @@ lint: $(STAMP) ## sort imports and format all Python
 	@$(PY) -m ruff check --fix . && $(PY) -m ruff format .
 
 chapters: $(STAMP) ## make the notebooks from book/src (one: CHAPTER=dcs2; RERUN=--rerun runs all cells)
-	@PYTHONPATH=scripts:. $(PY) -m editions $(CHAPTER) $(RERUN)
+	@PYTHONPATH=scripts $(PY) -m editions $(CHAPTER) $(RERUN)
 
 instructor: $(STAMP) ## make notebooks with solutions and rubrics in _build/instructor
-	@PYTHONPATH=scripts:. $(PY) -m editions $(CHAPTER) --instructor
+	@PYTHONPATH=scripts $(PY) -m editions $(CHAPTER) --instructor
 
 lab: $(STAMP) ## open JupyterLab on the student edition of the chapters
 	@$(PY) -m jupyterlab --notebook-dir=book/student

@@ -37,6 +37,7 @@ def lead_to_student(app: Sphinx, page: str, template: str, context: dict, doctre
                 button["url"] = button["url"].replace(f"{page}.ipynb", f"book/student/{slug}.ipynb")
             elif button["label"] == "download-source-button":
                 button["url"] = context["pathto"](f"student/{slug}.ipynb", 1)
+                button["tooltip"] = "Download the student notebook"
 
 
 def copy_student(app: Sphinx, error: Exception | None) -> None:

@@ -76,9 +76,8 @@ def place(solution: Block, exercise: str, writer: Writer) -> str:
 
 
 def caption(cell: Cell, writer: Writer) -> str:
-    name = cell.figure.get("name")
-    number = f"**{writer.index.find(name).name}.** " if name else ""
-    return number + writer.text(cell.figure["caption"])
+    number = writer.index.find(cell.figure["name"]).name
+    return f"**{number}.** {writer.text(cell.figure['caption'])}"
 
 
 def markdown(text: str) -> dict:
@@ -101,5 +100,4 @@ def headline(cell: Cell, index: Index) -> str:
     """What Colab shows in place of a folded cell."""
     if 'find_spec("privfl_lite")' in cell.source:
         return "Install the package where it is missing"
-    name = cell.figure.get("name")
-    return f"Draw {index.find(name).name}" if name else "Folded code"
+    return f"Draw {index.find(cell.figure['name']).name}" if cell.figure else "Folded code"

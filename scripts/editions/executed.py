@@ -26,28 +26,34 @@ QUIET = {"PRIVFL_OFFLINE": "1", "PRIVFL_PROGRESS": "0", "OMP_NUM_THREADS": "1"}
 def make(slug: str, cells: list[Cell], old: dict | None, rerun: bool = False) -> dict:
     """The notebook of a chapter; ``old`` is the one that exists, whose outputs may be kept."""
     code = [c for c in cells if c.kind == "code"]
-    ran = [c for c in old["cells"] if c["cell_type"] == "code"] if old else []
-    seconds = old["metadata"].get("privfl", {}).get("seconds", 0) if old else 0
-    state = old["metadata"].get("widgets", {}) if old else {}
+    old = old or {"cells": [], "metadata": {}}
+    ran, state = _outputs(old)
+    seconds = old["metadata"].get("privfl", {}).get("seconds", 0)
     if rerun or [c.source for c in code] != ["".join(c["source"]) for c in ran]:
         fresh, took = execute(code)
+        ran, state = _outputs(fresh)
         seconds = took if running(took) != running(seconds) else seconds
-        ran, state = fresh["cells"], fresh["metadata"].get("widgets", {})
-    outputs = iter(ran)
-    made = []
+    made, done = [], iter(ran)
     for cell in cells:
-        source = cell.source if cell.kind == "code" else text(cell, cells, seconds)
-        new = {"cell_type": cell.kind, "metadata": cell.metadata, "source": source}
+        new = {"cell_type": cell.kind, "metadata": cell.metadata, "source": cell.source}
         if cell.kind == "code":
-            done = next(outputs)
-            new |= {k: done[k] for k in ("execution_count", "outputs")}
-        if source:
+            result = next(done)
+            new |= {key: result[key] for key in ("execution_count", "outputs")}
+        else:
+            new["source"] = text(cell, cells, seconds)
+        if new["source"]:
             made.append(new)
     identify(slug, made)
     metadata = {"kernelspec": KERNEL, "language_info": LANGUAGE, "privfl": {"seconds": seconds}}
     if state:
         metadata["widgets"] = stable(slug, state, made)
     return {"cells": made, "metadata": metadata, "nbformat": 4, "nbformat_minor": 5}
+
+
+def _outputs(notebook: dict) -> tuple[list[dict], dict]:
+    """The code cells of a notebook that was run, and the state of its widgets."""
+    ran = [c for c in notebook["cells"] if c["cell_type"] == "code"]
+    return ran, notebook["metadata"].get("widgets", {})
 
 
 def text(cell: Cell, cells: list[Cell], seconds: float) -> str:
@@ -65,14 +71,13 @@ def execute(code: list[Cell], folder: Path = ROOT / "book") -> tuple[dict, int]:
     import nbformat
     from nbclient import NotebookClient
 
-    os.environ.update(QUIET)
     notebook = nbformat.v4.new_notebook(metadata={"kernelspec": KERNEL})
     for cell in code:
-        new = nbformat.v4.new_code_cell(cell.source, metadata=cell.metadata)
-        notebook.cells.append(new)
+        notebook.cells.append(nbformat.v4.new_code_cell(cell.source, metadata=cell.metadata))
     begin = time.monotonic()
     where = {"metadata": {"path": str(folder)}}
-    NotebookClient(notebook, timeout=900, resources=where, record_timing=False).execute()
+    client = NotebookClient(notebook, timeout=900, resources=where, record_timing=False)
+    client.execute(env={**os.environ, **QUIET})
     return json.loads(nbformat.writes(notebook)), round(time.monotonic() - begin)
 
 

@@ -68,6 +68,8 @@ def _fenced(fence: re.Match, lines: list[str]) -> Block:
     while inside and (option := OPTION.match(inside[0])):
         options[option["key"]] = option["value"]
         inside = inside[1:]
+    if inside and inside[0].strip() == "---":
+        raise EditionError(f"write the options of {lines[0].strip()!r} as lines `:key: value`")
     body = tuple(parse("\n".join(inside)))
     return Block("directive", raw, fence["name"], fence["info"], options, body)
 

@@ -82,9 +82,10 @@ def read_index(root: Path = ROOT) -> Index:
                 if kind != "Section":
                     counters[kind, chapter] = counters.get((kind, chapter), 0) + 1
                     number = f"{chapter}.{counters[kind, chapter]}".lstrip(".")
-                if label in index.targets:
-                    raise EditionError(f"{slug} repeats the label {label!r}")
-                index.targets[label or f"{slug}/{kind}{number}"] = Target(kind, number, title, slug)
+                if not label or label in index.targets:
+                    fault = f"repeats the label {label!r}" if label else "needs a label"
+                    raise EditionError(f"{slug}: {kind} {number} ({title[:40]}) {fault}")
+                index.targets[label] = Target(kind, number, title, slug)
     index.works = works(root / "book")
     return index
 

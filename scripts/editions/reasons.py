@@ -19,7 +19,8 @@ def reasons(slug: str, code: str) -> str:
     tree = ast.parse((CHECKS / f"{slug.replace('-', '_')}.py").read_text(encoding="utf-8"))
     check = next(n for n in ast.walk(tree) if getattr(n, "name", "") == called[1])
     asks = " ".join((ast.get_docstring(check) or "").replace("``", "`").split())
-    said = "\n".join(f"* {words}" for words in dict.fromkeys(_sentences(check)))
+    sentences = dict.fromkeys(re.sub(r"([*_])", r"\\\1", words) for words in _sentences(check))
+    said = "\n".join(f"* {words}" for words in sentences)
     return quoted(f"**What the check asks.** {asks}\n\nIt says to wrong answers:\n\n{said}")
 
 
