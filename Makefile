@@ -20,7 +20,7 @@ NBVAL  := --nbval-lax --nbval-kernel-name wheel --nbval-sanitize-with tests/nbva
           --nbval-cell-timeout 300
 
 .PHONY: help book test test-fast test-data wheel lint lab bench clean distclean setup lock browser vendor \
-        chapters instructor
+        chapters instructor lab-full
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -73,8 +73,13 @@ chapters: $(STAMP) ## make the notebooks from book/src (one: CHAPTER=dcs2; RERUN
 instructor: $(STAMP) ## make notebooks with solutions and rubrics in _build/instructor
 	@PYTHONPATH=scripts $(PY) -m editions $(CHAPTER) --instructor
 
+# The student edition is plain Markdown. jupyterlab-myst, which renders the full one, would leave the
+# formulas of its folded proofs as source, so it is off here.
 lab: $(STAMP) ## open JupyterLab on the student edition of the chapters
-	@$(PY) -m jupyterlab --notebook-dir=book/student
+	@JUPYTER_CONFIG_PATH=$(CURDIR)/scripts/lab $(PY) -m jupyterlab --notebook-dir=book/student
+
+lab-full: $(STAMP) ## open JupyterLab on the full chapters, with outputs and solutions
+	@$(PY) -m jupyterlab --notebook-dir=book
 
 bench: $(STAMP) ## measure ratios side by side and store them in benchmarks/
 	@$(PY) benchmarks/run.py

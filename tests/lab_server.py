@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.request import urlopen
 
+from checkout import ROOT
+
 TOKEN = "test"
 PATIENCE = 45  # seconds for the server, and for the kernel
 SETTINGS = {
@@ -34,6 +36,7 @@ def jupyterlab(folder: Path) -> Iterator[str]:
     kinds = {"CONFIG": "config", "DATA": "data", "RUNTIME": "runtime"}
     env = {**os.environ, **{f"JUPYTER_{k}_DIR": str(folder / v) for k, v in kinds.items()}}
     env |= {"JUPYTERLAB_SETTINGS_DIR": str(settings.parent), "IPYTHONDIR": str(folder / "ipython")}
+    env |= {"JUPYTER_CONFIG_PATH": str(ROOT / "scripts" / "lab")}  # as in make lab
     env |= {"JUPYTERLAB_WORKSPACES_DIR": str(folder / "workspaces")}
     command = [sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root", "--ip=127.0.0.1"]
     command += ["--port=0", f"--IdentityProvider.token={TOKEN}", "--LabApp.news_url=None"]

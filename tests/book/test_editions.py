@@ -144,6 +144,10 @@ def test_student_copy_holds_no_solution(slug):
     said = [line for b in answers for line in plain.blocks(b.body).split("\n") if len(line) > 25]
     assert (code or said) or slug == "intro"
     leaked += [line for line in said if line in whole]
+    (told,) = instructor(slug, INDEX).values()
+    told = "\n".join("".join(c["source"]) for c in json.loads(told)["cells"])
+    told = re.sub(r"(?m)^> ?", "", told)
+    assert all(line in told for line in (*code, *said)), "the instructor's copy lacks a solution"
     assert not leaked, leaked[:3]
     assert "_solution" not in whole
 
