@@ -20,9 +20,9 @@ from markdown_it import MarkdownIt
 from mdit_py_plugins.dollarmath import dollarmath_plugin
 
 sys.path.insert(0, str(ROOT / "scripts"))
-from editions import copies, executed
+from editions import copies, executed, times
 from editions.__main__ import dump, editions, instructor, load
-from editions.chapter import SOURCES, read, slugs
+from editions.chapter import SOURCES, Cell, read, slugs
 from editions.myst import EditionError, parse, walk
 from editions.numbers import read_index
 from editions.plain import Writer
@@ -344,6 +344,41 @@ def test_ten_changed_lines_make_a_small_diff(tmp_path, monkeypatch):
     assert sum(line[0] == "+" for line in everything) < 60
     assert sum(line[0] == "-" for line in everything) < 60
     assert not [line for line in everything if "image/png" in line or '"text"' in line]
+
+
+@pytest.mark.parametrize(("before", "after"), [(50, 50), (20, 60), (0, 60)])
+def test_changed_code_is_run_and_its_time_kept_while_it_reads_the_same(
+    tmp_path, monkeypatch, before, after
+):
+    """50 and 60 seconds are both "about a minute": the stored number stays, so does the file."""
+    said = {"output_type": "stream", "name": "stdout", "text": ["2"]}
+    ran = {"cell_type": "code", "execution_count": 1, "outputs": [said], "source": "1 + 1"}
+    calls = []
+
+    def execute(code):
+        calls.append([c.source for c in code])
+        return {"cells": [ran], "metadata": {}}, 60
+
+    monkeypatch.setattr(executed, "execute", execute)
+    old = {"cells": [{**ran, "source": "1 + 0"}], "metadata": {"privfl": {"seconds": before}}}
+    made = executed.make("dcs2", cells := chapter(tmp_path), old)
+    assert calls == [["1 + 1"]] and made["cells"][-1]["outputs"] == [said]
+    assert made["metadata"]["privfl"]["seconds"] == after
+    assert executed.make("dcs2", cells, made) == made and len(calls) == 1
+    assert executed.make("dcs2", cells, made, rerun=True) == made and len(calls) == 2
+
+
+def test_times_are_computed():
+    words = " ".join(["word"] * 2000)
+    proof = "```{prf:proof}\nNot a word of it.\n```"
+    cells = [Cell("markdown", f"{words}\n\n{proof}"), Cell("code", "x = 1\n" * 30)]
+    cells += [Cell("code", "y = 1\n" * 99, {"tags": ["hide-input"]})]
+    cells += [Cell("markdown", f"## Exercises\n\n{words}"), Cell("code", "z = 1\n" * 99)]
+    assert times.reading(cells) == (10, 10 + 3 + 2)
+    said = "{{skim}} {{study}} {{running}}"
+    assert times.fill(said, cells, 61) == "10 15 about a minute"
+    spoken = [times.running(s) for s in (3, 30, 89, 130)]
+    assert spoken == ["seconds", "under a minute", "about 1 ½ minutes", "about 2 minutes"]
 
 
 # --- ids ---

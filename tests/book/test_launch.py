@@ -303,6 +303,11 @@ def test_buttons_of_pages_open_the_student_edition(
 
 
 def test_make_lab_opens_the_student_edition():
+    """Without jupyterlab-myst, which leaves formulas inside <details> as they are written."""
+    settings = json.loads((ROOT / "scripts/lab/labconfig/page_config.json").read_text())
+    assert settings["disabledExtensions"] == {"jupyterlab-myst": True}
+    assert any("JUPYTER_CONFIG_PATH=$(CURDIR)/scripts/lab " in k for k in lines_of("Makefile"))
+    assert "jupyter labextension disable jupyterlab-myst" in lines_of(".binder/postBuild")
     assert any(
         line.endswith("jupyterlab --notebook-dir=book/student") for line in lines_of("Makefile")
     )
