@@ -6,5 +6,6 @@
 
 ``myst`` reads directives, ``chapter`` a source, ``numbers`` numbers statements as Sphinx does,
 ``plain`` writes Markdown that every viewer renders, ``copies`` makes student and instructor
-notebooks, ``executed`` the executed one, ``times`` says how long reading and running take.
+notebooks (``reasons``: what checks say), ``executed`` the executed one, ``times`` says how long
+reading and running take.
 """
