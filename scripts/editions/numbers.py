@@ -17,7 +17,8 @@ from .chapter import ROOT, Cell, pages, read
 from .myst import EditionError, walk
 
 TITLE = re.compile(r"^# (.+)$", re.MULTILINE)
-ANCHOR = re.compile(r"^\((?P<label>[\w-]+)\)=$", re.MULTILINE)
+ANCHOR = re.compile(r"^\((?P<label>[\w-]+)\)=$(?=\n+#* *(?P<title>.*))?", re.MULTILINE)
+EQUATION = re.compile(r"^\s*\$\$[ \t]*\((?P<label>[\w-]+)\)$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -101,7 +102,8 @@ def named(cell: Cell) -> list[tuple[str, str, str]]:
         elif block.name in ("exercise", "exercise-start"):
             found.append(("Exercise", block.label, block.title))
         elif block.kind == "text":
-            found += [("Section", m["label"], "") for m in ANCHOR.finditer(block.raw)]
+            found += [("Section", m["label"], m["title"]) for m in ANCHOR.finditer(block.raw)]
+            found += [("Eq.", m["label"], "") for m in EQUATION.finditer(block.raw)]
     return found
 
 

@@ -14,7 +14,7 @@ from .numbers import ANCHOR, Index
 
 LITERAL = re.compile(r"(?P<ticks>`+)(?!`).+?(?<!`)(?P=ticks)(?!`)", re.DOTALL)
 ROLE = re.compile(r"\{(?P<role>[\w:]+)\}`(?P<body>[^`]+)`")
-DISPLAY = re.compile(r"\$\$(?P<tex>.+?)\$\$", re.DOTALL)
+DISPLAY = re.compile(r"\$\$(?P<tex>.+?)\$\$(?:[ \t]*\((?P<label>[\w-]+)\)$)?", re.DOTALL | re.M)
 INLINE = re.compile(r"(?<![\\$])\$(?=[^\s$])(?P<tex>[^$]*[^\s$])\$(?!\$)")
 LINK = re.compile(r"(?<!!)\[(?P<text>[^\[\]]+)\]\((?P<to>[\w-]+)\)")
 FOLDED = {"dropdown": "Details", "hint": "Hint", "prf:proof": "Proof"}
@@ -73,12 +73,17 @@ class Writer:
         text = ANCHOR.sub("", text)
         text = ROLE.sub(lambda m: keep(self.role(m["role"], m["body"])), text)
         text = LITERAL.sub(lambda m: keep(m[0]), text)
-        text = DISPLAY.sub(lambda m: keep(f"$${one_line(m['tex'])}$$"), text)
+        text = DISPLAY.sub(lambda m: keep(self.formula(m["tex"], m["label"])), text)
         text = INLINE.sub(lambda m: keep(f"${one_line(m['tex'])}$"), text)
         text = LINK.sub(self.link, text)
         while "\0" in text:
             text = re.sub("\0(\\d+)\0", lambda m: kept[int(m[1])], text)
         return text.strip("\n")
+
+    def formula(self, tex: str, label: str | None) -> str:
+        """A displayed formula, with its number if it has a label."""
+        tag = f" \\tag{{{self.index.find(label).number}}}" if label else ""
+        return f"$${one_line(tex)}{tag}$$"
 
     def link(self, found: re.Match) -> str:
         to = found["to"]
@@ -94,10 +99,17 @@ class Writer:
             return self.citation(role == "cite:t", to)
         if role == "doc":
             return f"[{text or self.index.titles[to]}]({self.index.page(to)})"
+        if role == "eq":
+            target = self.index.find(to)
+            return f"[({target.number})]({self.index.page(target.slug, f'equation-{to}')})"
         if role in ("prf:ref", "ref", "numref"):
             target = self.index.find(to)
             anchor = "" if target.kind == "Chapter" else to
-            plain = target.title if role == "ref" and target.kind == "Fig." else target.name
+            plain = (
+                target.title
+                if role == "ref" and target.kind in ("Fig.", "Section")
+                else target.name
+            )
             return f"[{text or plain}]({self.index.page(target.slug, anchor)})"
         raise EditionError(f"{self.slug}: no edition knows the role {role!r}")
 

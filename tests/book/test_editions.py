@@ -15,6 +15,8 @@ from editions import copies, executed, times
 from editions.__main__ import dump, editions, load
 from editions.chapter import Cell
 from editions.myst import EditionError
+from editions.numbers import Index, Target, named
+from editions.plain import Writer
 
 # --- up to date ---
 
@@ -104,6 +106,17 @@ def test_hint_is_folded_and_rubric_is_for_instructors_only(tmp_path):
 def test_faulty_source_is_refused(tmp_path, old, new, says):
     with pytest.raises(EditionError, match=says):
         copies.make("dcs2", chapter(tmp_path, SAMPLE.replace(old, new)), INDEX, 1, solutions=False)
+
+
+def test_equations_and_sections_become_links():
+    whole = "(sec-a)=\n## Why\n\n$$\nx\n$$ (eq-x)\n\nBy {eq}`eq-x` in {ref}`sec-a`."
+    assert named(Cell("markdown", whole)) == [("Section", "sec-a", "Why"), ("Eq.", "eq-x", "")]
+    index = Index("https://a.org")
+    index.targets["eq-x"] = Target("Eq.", "3.1", "", "page")
+    index.targets["sec-a"] = Target("Section", "", "Why", "page")
+    page = "https://a.org/book/page.html"
+    said = f"By [(3.1)]({page}#equation-eq-x) in [Why]({page}#sec-a)."
+    assert Writer(index, "page").text(whole).strip() == f"## Why\n\n$$x \\tag{{3.1}}$$\n\n{said}"
 
 
 # --- small diffs ---
@@ -225,7 +238,7 @@ def test_pages_have_the_same_numbers(tmp_path_factory):
     compared = 0
     pages = {s: (site / "book" / f"{s}.html").read_text(encoding="utf-8") for s in SLUGS}
     for label, target in INDEX.targets.items():
-        if target.kind in ("Section", "Chapter"):
+        if target.kind in ("Section", "Chapter", "Eq."):
             continue
         block = re.search(
             rf'id="{label}".*?caption-number">(?P<name>[^<]+)<', pages[target.slug], re.S
