@@ -41,7 +41,7 @@ def lead_to_student(app: Sphinx, page: str, template: str, context: dict, doctre
 
 
 def copy_student(app: Sphinx, error: Exception | None) -> None:
-    if error is None and app.builder.format == "html":
+    if error is None and app.builder.format == "html" and STUDENT.is_dir():
         shutil.copytree(STUDENT, Path(app.outdir, "student"), dirs_exist_ok=True)
 
 
