@@ -28,8 +28,8 @@ def make(slug: str, cells: list[Cell], old: dict | None, rerun: bool = False) ->
     code = [c for c in cells if c.kind == "code"]
     old = old or {"cells": [], "metadata": {}}
     ran, state = _outputs(old)
-    seconds = old["metadata"].get("privfl", {}).get("seconds", 0)
-    if rerun or [c.source for c in code] != ["".join(c["source"]) for c in ran]:
+    seconds = old["metadata"].get("privfl", {}).get("seconds", 0)  # 0: not measured yet
+    if rerun or not seconds or [c.source for c in code] != ["".join(c["source"]) for c in ran]:
         fresh, took = execute(code)
         ran, state = _outputs(fresh)
         seconds = took if running(took) != running(seconds) else seconds
