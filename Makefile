@@ -20,7 +20,8 @@ WHEEL  := _build/wheel
 NBVAL  := --nbval-lax --nbval-kernel-name wheel --nbval-sanitize-with tests/nbval_sanitize.cfg \
           --nbval-cell-timeout 300
 
-.PHONY: help book test test-fast test-data wheel lint lab bench bench-peers clean distclean setup lock browser vendor
+.PHONY: help book test test-fast test-data wheel lint lab bench bench-peers clean distclean setup lock browser \
+        vendor chapters instructor lab-full
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -67,7 +68,18 @@ test-fast: $(STAMP) ## run lint and unit tests only (no notebooks, book build or
 lint: $(STAMP) ## sort imports and format all Python
 	@$(PY) -m ruff check --fix . && $(PY) -m ruff format .
 
-lab: $(STAMP) ## open JupyterLab on the chapters
+chapters: $(STAMP) ## make the notebooks from book/src (one: CHAPTER=dcs2; RERUN=--rerun runs all cells)
+	@PYTHONPATH=scripts $(PY) -m editions $(CHAPTER) $(RERUN)
+
+instructor: $(STAMP) ## make notebooks with solutions and rubrics in _build/instructor
+	@PYTHONPATH=scripts $(PY) -m editions $(CHAPTER) --instructor
+
+# The student edition is plain Markdown. jupyterlab-myst, which renders the full one, would leave the
+# formulas of its folded proofs as source, so it is off here.
+lab: $(STAMP) ## open JupyterLab on the student edition of the chapters
+	@JUPYTER_CONFIG_PATH=$(CURDIR)/scripts/lab $(PY) -m jupyterlab --notebook-dir=book/student
+
+lab-full: $(STAMP) ## open JupyterLab on the full chapters, with outputs and solutions
 	@$(PY) -m jupyterlab --notebook-dir=book
 
 bench: $(STAMP) ## measure speed side by side, about 20 minutes, and store it as one run in benchmarks/

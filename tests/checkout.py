@@ -12,7 +12,8 @@ import privfl_lite as pf
 PACKAGE = Path(pf.__file__).parent
 ROOT = Path(__file__).resolve().parents[1]
 BOOK = ROOT / "book"
-NOTEBOOKS = sorted(p for p in BOOK.rglob("*.ipynb") if ".ipynb_checkpoints" not in p.parts)
+NOTEBOOKS = sorted(BOOK.glob("*.ipynb"))  # executed; student copies are in book/student
+STUDENT = sorted((BOOK / "student").glob("*.ipynb"))
 
 
 def toc_files() -> list[str]:

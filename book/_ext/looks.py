@@ -1,4 +1,4 @@
-"""Names for the styles: a box titled "Threat model" gets a class of its own (book.css)."""
+"""Looks of boxes: "Threat model" gets a class of its own (book.css), hints open on a click."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from sphinx.application import Sphinx
 
 
 def name_boxes(app: Sphinx, doctree: nodes.document) -> None:
+    for hint in doctree.findall(nodes.hint):
+        hint["classes"].append("dropdown")
     for box in doctree.findall(nodes.admonition):
         title = next(iter(box.findall(nodes.title)), None)
         if title is not None and title.astext().strip().lower().startswith("threat model"):

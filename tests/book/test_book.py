@@ -72,7 +72,9 @@ def repository() -> str:
 def test_repository_address_is_the_same_everywhere():
     """_config.yml decides; a fork changes it there, and this test lists the other places."""
     files = [ROOT / "README.md", ROOT / "CITATION.cff", *(ROOT / "book").glob("*.md")]
-    files += (ROOT / "book").glob("*.ipynb")
+    files += [
+        p for kind in ("*.ipynb", "student/*.ipynb", "src/*.md") for p in (ROOT / "book").glob(kind)
+    ]
     other = [
         f"{path.relative_to(ROOT)}: {address}"
         for path in files

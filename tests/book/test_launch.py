@@ -23,7 +23,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from checkout import NOTEBOOKS
+from checkout import BOOK, NOTEBOOKS, STUDENT
 
 import privfl_lite
 from privfl_lite.commands.doctor import USES
@@ -47,7 +47,8 @@ def first_cell(path: Path) -> str | None:
     return next(("".join(c["source"]) for c in cells if c["cell_type"] == "code"), None)
 
 
-CELLS = {path.name: cell for path in NOTEBOOKS if (cell := first_cell(path))}
+FILES = (*NOTEBOOKS, *STUDENT)
+CELLS = {str(p.relative_to(BOOK)): cell for p in FILES if (cell := first_cell(p))}
 
 
 def run(python: Path | str, cells: list[str], cwd: Path, **env: str) -> str:
@@ -288,7 +289,9 @@ def test_binder_has_the_cpu_build_and_the_package():
 
 @pytest.mark.parametrize("host", ["colab.research.google.com", "mybinder.org"])
 @pytest.mark.book
-def test_pages_of_notebooks_have_the_buttons(tmp_path_factory: pytest.TempPathFactory, host: str):
+def test_buttons_of_pages_open_the_student_edition(
+    tmp_path_factory: pytest.TempPathFactory, host: str
+):
     from checkout import toc_files
     from chromium import shared_site
 
@@ -296,6 +299,21 @@ def test_pages_of_notebooks_have_the_buttons(tmp_path_factory: pytest.TempPathFa
     owner = URL.removeprefix("https://github.com/")
     for name in toc_files():
         if (ROOT / f"{name}.ipynb").is_file():
+            student = f"{name.replace('book/', 'book/student/')}.ipynb"
             html = (site / f"{name}.html").read_text(encoding="utf-8")
             links = re.findall(rf'href="(https://{re.escape(host)}/[^"]+)"', html)
-            assert any(owner in link and f"{name}.ipynb" in link for link in links), (name, links)
+            assert links and all(owner in k and k.endswith(student) for k in links), (name, links)
+            (download,) = re.findall(r'href="(\.\./[^"]+\.ipynb)"', html)
+            file = (site / name).parent / download
+            assert file.read_bytes() == (ROOT / student).read_bytes(), download
+
+
+def test_make_lab_opens_the_student_edition():
+    """Without jupyterlab-myst, which leaves formulas inside <details> as they are written."""
+    settings = json.loads((ROOT / "scripts/lab/labconfig/page_config.json").read_text())
+    assert settings["disabledExtensions"] == {"jupyterlab-myst": True}
+    assert any("JUPYTER_CONFIG_PATH=$(CURDIR)/scripts/lab " in k for k in lines_of("Makefile"))
+    assert "jupyter labextension disable jupyterlab-myst" in lines_of(".binder/postBuild")
+    assert any(
+        line.endswith("jupyterlab --notebook-dir=book/student") for line in lines_of("Makefile")
+    )

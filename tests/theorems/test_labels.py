@@ -73,8 +73,8 @@ def book_pages() -> dict[str, str]:
     """The Markdown of every page: of notebooks, their Markdown cells."""
     pages = {}
     for path in sorted((ROOT / "book").rglob("*")):
-        if "_vendor" in path.parts or ".ipynb_checkpoints" in path.parts:
-            continue
+        if {"_vendor", ".ipynb_checkpoints", "src", "student"} & set(path.parts):
+            continue  # sources and student copies hold the same statements
         if path.suffix == ".md":
             pages[path.name] = path.read_text(encoding="utf-8")
         elif path.suffix == ".ipynb":

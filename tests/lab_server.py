@@ -1,0 +1,69 @@
+"""A JupyterLab for browser tests, with folders of its own; it is ended by its id."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.request import urlopen
+
+from checkout import ROOT
+
+TOKEN = "test"
+PATIENCE = 45  # seconds for the server, and for the kernel
+SETTINGS = {
+    "notebook-extension/tracker.jupyterlab-settings": {"windowingMode": "none"},
+    "apputils-extension/notification.jupyterlab-settings": {
+        "fetchNews": "false",
+        "checkForUpdates": False,
+    },
+    "docmanager-extension/plugin.jupyterlab-settings": {"autosave": False},
+}
+
+
+@contextmanager
+def jupyterlab(folder: Path) -> Iterator[str]:
+    """A JupyterLab on folder/notebooks; yields its address. Its other folders are beside that."""
+    settings = folder / "config" / "lab" / "user-settings" / "@jupyterlab"
+    for name, value in SETTINGS.items():
+        (settings / name).parent.mkdir(parents=True, exist_ok=True)
+        (settings / name).write_text(json.dumps(value))
+    kinds = {"CONFIG": "config", "DATA": "data", "RUNTIME": "runtime"}
+    env = {**os.environ, **{f"JUPYTER_{k}_DIR": str(folder / v) for k, v in kinds.items()}}
+    env |= {"JUPYTERLAB_SETTINGS_DIR": str(settings.parent), "IPYTHONDIR": str(folder / "ipython")}
+    env |= {"JUPYTER_CONFIG_PATH": str(ROOT / "scripts" / "lab")}  # as in make lab
+    env |= {"JUPYTERLAB_WORKSPACES_DIR": str(folder / "workspaces")}
+    command = [sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root", "--ip=127.0.0.1"]
+    command += ["--port=0", f"--IdentityProvider.token={TOKEN}", "--LabApp.news_url=None"]
+    command += [f"--ServerApp.root_dir={folder / 'notebooks'}"]
+    log = folder / "server.log"
+    with log.open("w") as out:
+        server = subprocess.Popen(command, stdout=out, stderr=out, env=env, cwd=folder)
+    try:
+        yield wait_for(server, log, folder / "runtime")
+    finally:
+        server.terminate()  # ends its kernels too
+        try:
+            server.wait(15)
+        except subprocess.TimeoutExpired:
+            server.kill()
+
+
+def wait_for(server: subprocess.Popen, log: Path, runtime: Path) -> str:
+    """The server's address, once it answers; it stands in its runtime file."""
+    end = time.monotonic() + PATIENCE
+    while time.monotonic() < end and server.poll() is None:
+        for file in runtime.glob("jpserver-*.json"):
+            url = json.loads(file.read_text() or "{}").get("url")
+            try:
+                urlopen(f"{url}api/status?token={TOKEN}", timeout=2).close()
+                return url
+            except (OSError, ValueError):
+                pass
+        time.sleep(0.2)
+    raise AssertionError(f"JupyterLab did not start:\n{log.read_text()[-2000:]}")
