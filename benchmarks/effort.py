@@ -21,5 +21,5 @@ class Effort:
     growth: int  # points of each curve, from the smallest on
 
 
-FULL = Effort("full", 9, 5, 1.0, 32, 12, 600, (100, 1000, 10), (2, 6), 9)
+FULL = Effort("full", 7, 3, 1.0, 32, 12, 600, (100, 1000, 10), (2, 6), 9)
 QUICK = Effort("quick", 2, 1, 0.1, 4, 1, 8, (4, 8, 2), (0, 0), 1)
