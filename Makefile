@@ -82,7 +82,7 @@ lab: $(STAMP) ## open JupyterLab on the student edition of the chapters
 lab-full: $(STAMP) ## open JupyterLab on the full chapters, with outputs and solutions
 	@$(PY) -m jupyterlab --notebook-dir=book
 
-bench: $(STAMP) ## measure speed side by side, about 20 minutes, and store it as one run in benchmarks/
+bench: $(STAMP) ## measure speed side by side, about 10 minutes, and store it as one run in benchmarks/
 	@$(or $(wildcard $(PEERS)/bin/python),$(PY)) -m benchmarks.run
 
 bench-peers: $(STAMP) ## install breaching and Flower into .peers, so that make bench compares with them

@@ -1,4 +1,4 @@
-"""How much is measured: all of it (about 20 minutes on two quiet cores), or a minute of it."""
+"""How much is measured: all of it (about 10 minutes on two quiet cores), or a minute of it."""
 
 from __future__ import annotations
 

@@ -8,6 +8,7 @@ of what is measured.
 from __future__ import annotations
 
 import multiprocessing
+import pickle
 import resource
 import statistics
 import sys
@@ -105,7 +106,7 @@ def apart(job: Callable[..., object], *args: object) -> tuple[Any, float | None]
     process.start()
     theirs.close()
     try:
-        return mine.recv()
+        return pickle.loads(mine.recv_bytes())
     except EOFError:
         return None, None
     finally:
@@ -116,4 +117,4 @@ def _answer(pipe: Any, job: Callable[..., object], args: tuple) -> None:
     import torch
 
     torch.set_num_threads(1)
-    pipe.send((job(*args), round(megabytes())))
+    pipe.send_bytes(pickle.dumps((job(*args), round(megabytes()))))  # no memory is shared

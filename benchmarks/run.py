@@ -1,6 +1,6 @@
 """One command, one run: every row and every curve, stored in benchmarks/results.json.
 
-    python -m benchmarks.run            all of it, about 20 minutes on two quiet cores
+    python -m benchmarks.run            all of it, about 10 minutes on two quiet cores
     python -m benchmarks.run --quick    a minute of it, to see that it works
 
 What is finished is kept in a part file. A run that was interrupted goes on from there if code and

@@ -497,7 +497,7 @@ HERE = {  # file or file:function -> why these tensors belong on the CPU
     "studies/generative_priors/generator.py:_jitter": "as in train",
     "studies/malicious_server/bins.py:laplace_edges": "as normal_edges",
     "studies/malicious_server/bins.py:expected_alone": "statistics of counts on the CPU",
-    "studies/pictures.py:unpack": "images out of a file",
+    "pictures.py:unpack": "images out of a file",
 }
 
 
