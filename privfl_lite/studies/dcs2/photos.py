@@ -127,6 +127,7 @@ def victims(
     net: str,
     defense: Defense,
     memory: Memory | None = None,
+    *,
     colorless: bool = False,
 ) -> tuple[Upload, Tensor, Tensor]:
     """Uploads of one held-out image of CIFAR-10 each, the images and their labels."""
@@ -154,7 +155,7 @@ def _table(settings: dict, cell: dict) -> dict:
     conv, colorless = net == "convnet", net == GRAY
     steps = settings["conv_craft" if conv else "craft"]
     defense = hidden(settings, "cifar10", steps, colorless) if name == HIDDEN else BASELINES[name]()
-    upload, x, y = victims(settings, net.split(",")[0], defense, colorless)
+    upload, x, y = victims(settings, net.split(",")[0], defense, colorless=colorless)
     attack: Matching
     if cell["attack"] == "iDLG":
         attack = IDLG(steps=settings["lbfgs_gray" if colorless else "lbfgs"], show=False)
@@ -240,7 +241,7 @@ def splits(upload: Upload) -> list[Split]:
 def _pair(settings: dict, cell: dict) -> dict:
     colorless = cell["kind"] == "gray"
     defense = hidden(settings, "cifar10", settings["craft"], colorless)
-    upload, x, y = victims(settings, "lenet", defense, colorless)
+    upload, x, y = victims(settings, "lenet", defense, colorless=colorless)
     net = copy.deepcopy(upload.model).double().requires_grad_(False)
     if colorless:
         attack = Pair()
