@@ -20,14 +20,23 @@ class Bottleneck(nn.Module):
     def __init__(self, width: int, size: int, beta: float):
         super().__init__()
         self.encode, self.decode = nn.Linear(width, 2 * size), nn.Linear(size, width)
-        self.beta, self.penalty = beta, 0.0
+        self.beta = beta
+        self.penalty: Tensor | float = 0.0
+
+    def code(self, r: Tensor) -> tuple[Tensor, Tensor]:  # (B, R) -> (B, size) twice
+        """Mean and standard deviation of the distribution that r gets."""
+        mean, s = self.encode(r).chunk(2, dim=1)
+        return mean, softplus(s - 5)
+
+    def noise(self, mean: Tensor) -> Tensor:
+        """Standard normal numbers of this shape, new at each call."""
+        return torch.randn_like(mean)
 
     def forward(self, r: Tensor) -> Tensor:  # (B, R) -> (B, R)
-        mean, s = self.encode(r).chunk(2, dim=1)
-        std = softplus(s - 5)
+        mean, std = self.code(r)
         kl = (mean.square() + std.square() - 1).sum(1) / 2 - std.log().sum(1)
         self.penalty = self.beta * kl.mean()
-        return self.decode(mean + std * torch.randn_like(mean))
+        return self.decode(mean + std * self.noise(mean))
 
     def __getstate__(self) -> dict:
         return {**self.__dict__, "penalty": 0.0}  # it hangs on a graph, which cannot be copied

@@ -56,7 +56,7 @@ def network(seed: int, k: int = 5, beta: float = 0.1, **linear: bool) -> nn.Modu
 
 def gradients(net: nn.Module, x: Tensor, y: Tensor, noise: Tensor) -> dict[str, Tensor]:
     """Autograd's gradient of cross-entropy plus penalty for one draw."""
-    net[4].noise = noise
+    net[4].given = noise
     net.zero_grad()
     loss = cross_entropy(net(x), y)
     (loss + net[4].penalty).backward()
@@ -94,7 +94,7 @@ def test_lem_fresh_draw_floor(double):
     theta = {n: p.detach() for n, p in net.named_parameters()}
 
     def loss(theta: dict, at: Tensor, noise: Tensor) -> Tensor:
-        return cross_entropy(functional_call(net, {**theta, "4.noise": noise}, (at,)), y) + (
+        return cross_entropy(functional_call(net, {**theta, "4.given": noise}, (at,)), y) + (
             net[4].penalty
         )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import re
 import subprocess
 import sys
 
@@ -159,6 +160,14 @@ def test_nothing_imports_backwards():
         rooms = {m.split(".")[0] for m in imports(path)} & set(ORDER) - {room}
         allowed = metrics_free.get(room, set(ORDER[: ORDER.index(room)]))
         assert rooms <= allowed, f"{path.name} imports {rooms - allowed}"
+
+
+@pytest.mark.parametrize("path", ["README.md", "privfl_lite/__init__.py"])
+def test_the_drawn_order_is_the_enforced_one(path):
+    text = (PACKAGE.parent / path).read_text(encoding="utf-8").replace("`", "").lower()
+    drawn = re.search(r"data (?:─►|->)\s+models.*?metrics", text, re.DOTALL)[0]
+    rooms = [room for room in re.findall(r"[a-z]+", drawn) if room != "types"]
+    assert rooms == sorted(rooms, key=ORDER.index) and len(rooms) > 8
 
 
 @pytest.mark.parametrize(

@@ -13,10 +13,10 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
-from torch.nn.functional import softplus
 
 from ...gradients import Tensors, loss_function, stateless, weights
 from ...models import built
+from ...models.bottleneck import Bottleneck
 from ...runtime import choose, generator, seeded
 from ...wire import Upload
 from ..analytic.recursive import Recursive
@@ -38,26 +38,19 @@ ATTACKS = {  # name -> what the attacker does
 }
 
 
-class Chosen(nn.Module):
-    """The bottleneck with its noise as an input: a buffer (size,) that the attacker sets."""
+class Chosen(Bottleneck):
+    """A bottleneck's own layers, with the noise as an input: a buffer (size,) of the attacker's."""
 
-    noise: Tensor
+    given: Tensor
 
-    def __init__(self, layer: Any):
-        super().__init__()
+    def __init__(self, layer: Bottleneck):
+        nn.Module.__init__(self)  # no new layers, which would draw random weights
         self.encode, self.decode, self.beta = layer.encode, layer.decode, layer.beta
-        self.penalty: Tensor | float = 0.0
-        self.register_buffer("noise", torch.zeros(layer.decode.in_features))
+        self.penalty = 0.0
+        self.register_buffer("given", torch.zeros(layer.decode.in_features))
 
-    def forward(self, r: Tensor) -> Tensor:  # (B, R) -> (B, R)
-        mean, s = self.encode(r).chunk(2, dim=1)
-        std = softplus(s - 5)
-        kl = (mean.square() + std.square() - 1).sum(1) / 2 - std.log().sum(1)
-        self.penalty = self.beta * kl.mean()
-        return self.decode(mean + std * self.noise)
-
-    def __getstate__(self) -> dict:
-        return {**self.__dict__, "penalty": 0.0}  # as in the bottleneck: graphs cannot be copied
+    def noise(self, mean: Tensor) -> Tensor:
+        return self.given
 
 
 def door(upload: Upload) -> str:
@@ -79,7 +72,7 @@ def imitator(upload: Upload) -> Callable[[Tensor, Tensor, Tensor], Tensors]:
 
     def one(x: Tensor, y: Tensor, noise: Tensor) -> Tensors:
         def at(theta: Tensors) -> Tensor:
-            return loss(functional_call(net, {**theta, f"{name}.noise": noise}, (x,)), y)
+            return loss(functional_call(net, {**theta, f"{name}.given": noise}, (x,)), y)
 
         return grad(at)(theta)
 
@@ -97,8 +90,8 @@ def read_noise(upload: Upload) -> Tensor:
     """The client's own noise (U, size): ε = (z − μ(r)) / σ(r), with r and z read off."""
     name = door(upload)
     with torch.no_grad():
-        mean, s = upload.model.features[-1].encode(input_of(upload, f"{name}.encode")).chunk(2, 1)
-    return (input_of(upload, f"{name}.decode") - mean) / softplus(s - 5)
+        mean, std = upload.model.features[-1].code(input_of(upload, f"{name}.encode"))
+    return (input_of(upload, f"{name}.decode") - mean) / std
 
 
 def cut_cost(upload: Upload, features: bool = True, gradients: bool = True) -> Callable:
