@@ -146,3 +146,14 @@ def fill(net: nn.Module, path: Path, study: str) -> dict[str, str]:
         for name, t in own.items():
             t.copy_(state[name])
     return about
+
+
+def is_written(value: Any, text: str) -> bool:
+    """Whether a setting is written so: text as it is, all else as in JSON, 20 also for 20.0."""
+    if isinstance(value, str):
+        return value == text
+    try:
+        written = json.loads(text)
+    except ValueError:
+        return False
+    return isinstance(written, bool) == isinstance(value, bool) and written == value

@@ -48,7 +48,7 @@ class Study:
         with disk.alone(goal, self.name) as waited:
             if waited and _changed(goal) != before:
                 done = self._read(goal)
-                if (done["command"], done["versions"]) == (command, _versions()):
+                if (done["command"], done["versions"]) == (command, versions()):
                     return done  # by the process that this one waited for
             settings = self.settings(profile)
             part = goal.with_suffix(".part.json")
@@ -70,7 +70,7 @@ class Study:
 
     def _resume(self, part: Path, settings: dict) -> dict:
         """The cells that were computed before with these settings; none if there are none."""
-        new: dict = {"settings": settings, "versions": _versions(), "sources": {}, "seconds": 0.0}
+        new: dict = {"settings": settings, "versions": versions(), "sources": {}, "seconds": 0.0}
         if not part.exists():
             return {**new, "cells": []}
         remedy = "delete it and run the study again"
@@ -117,7 +117,7 @@ class Study:
         return result
 
 
-def _versions() -> dict[str, str]:
+def versions() -> dict[str, str]:
     packages = {p: version(p) for p in ("torch", "numpy", "opacus") if find_spec(p)}
     return {"python": platform.python_version(), **packages, "privfl_lite": __version__}
 

@@ -13,17 +13,16 @@ says what it was found on.
 from __future__ import annotations
 
 import copy
-import json
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from ..disk import read_record
 from ..errors import PrivflError, choose, needs
-from ..stored import SHIPPED
+from ..stored import SHIPPED, is_written
 
 with needs("book"):
     import yaml
@@ -97,6 +96,23 @@ def resolve(path: str, results_folder: Folder) -> Any:
     return value
 
 
+def about(study: str, cell: Mapping[str, Any]) -> list[Entry]:
+    """The entries whose evidence is in this cell of a study."""
+    start = f"{study}.json#/cells/"
+    return [
+        entry
+        for entry in _shipped().values()
+        if any(path.startswith(start) and _has(cell, path) for path in entry.get("ours") or ())
+    ]
+
+
+def _has(cell: Mapping[str, Any], path: str) -> bool:
+    """Whether a path of the ledger leads into a cell with these settings."""
+    token = path.split("/cells/")[1].split("/")[0].replace("~1", "/").replace("~0", "~")
+    wanted = [part.partition("=") for part in token.split("&")]
+    return all(key in cell and is_written(cell[key], text) for key, _, text in wanted)
+
+
 @lru_cache(maxsize=64)
 def _read(file: Path, changed: int) -> Any:
     return read_record(file, f"make {file.name} again")
@@ -121,21 +137,10 @@ def _pick(cells: list[dict[str, Any]], token: str) -> Any:
     if not all(key and equals for key, equals, _ in settings):
         raise LookupError(f"picks a cell by {token!r} and not by its settings")
     wanted = {key: text for key, _, text in settings}
-    found = [c for c in cells if all(k in c and _same(c[k], t) for k, t in wanted.items())]
+    found = [c for c in cells if all(k in c and is_written(c[k], t) for k, t in wanted.items())]
     if len(found) != 1:
         raise LookupError(f"picks {len(found)} cells by {token!r}, not one")
     return found[0]
-
-
-def _same(value: Any, text: str) -> bool:
-    """Whether a setting is written so: text as it is, all else as in JSON, 20 also for 20.0."""
-    if isinstance(value, str):
-        return value == text
-    try:
-        written = json.loads(text)
-    except ValueError:
-        return False
-    return isinstance(written, bool) == isinstance(value, bool) and written == value
 
 
 def problems(
