@@ -35,6 +35,7 @@ from .adaptive.loda_decoder import Decoder, train_decoder
 from .analytic.closed_form import ClosedForm, row_quotients
 from .analytic.gauss_newton import gauss_newton
 from .analytic.recursive import Recursive
+from .analytic.spear import Spear
 from .base import Attack, Reconstruction
 from .generative.generator import Generator, load_generator
 from .generative.ggl import GGL
@@ -47,6 +48,7 @@ from .matching.search import DLG, GS, IDLG, Matching
 ATTACKS: dict[str, type[Attack]] = {
     "closed_form": ClosedForm,
     "recursive": Recursive,
+    "spear": Spear,
     "dlg": DLG,
     "idlg": IDLG,
     "gs": GS,
@@ -99,6 +101,7 @@ __all__ = [
     "Pair",
     "Reconstruction",
     "Recursive",
+    "Spear",
     "Unflip",
     "Unguard",
     "UnguardRows",

@@ -246,6 +246,7 @@ LOCK = ("labels", "key", "lock", "coefficients")
 ATTACKS = {
     "closed_form": lambda: quick("closed_form").run(sent(model="mlp")),
     "closed_form, batch": lambda: quick("closed_form").run(share(net("mlp"), X, Y)),
+    "spear": lambda: quick("spear").run(share(net("mlp"), X, Y)),
     "recursive": lambda: quick("recursive").run(sent()),
     "recursive, relu": lambda: quick("recursive").run(share(net(act="relu"), X, Y, each=1)),
     "unlock": lambda: quick("unlock").run(opened()),
