@@ -7,7 +7,10 @@ import re
 import pytest
 from chapters import SOURCES, read
 
-SECOND: tuple[str, ...] = ("first-answers",)  # chapters in the second edition's form
+SECOND: tuple[str, ...] = (
+    "first-answers",
+    "matching-gradients",
+)  # chapters in the second edition's form
 LINES, CELL, COLUMNS = 150, 16, 79
 WORDS = 130  # before the first picture: a title and a hook
 HIDDEN = {"hide-input", "hide-cell", "remove-input", "remove-cell"}

@@ -621,3 +621,57 @@ def test_check_accepts_the_right_answer(name: str, expect):
 @pytest.mark.parametrize(("name", "answer", "word"), WRONG, ids=[f"{w[0]}: {w[2]}" for w in WRONG])
 def test_check_tells_what_is_wrong(name: str, answer, word: str, expect):
     expect(getattr(checks, f"check_{name}"), answer, word)
+
+
+# --- the example by hand, and the attack that a reader writes ---
+
+
+def test_ex_match_by_hand():
+    def g(x):
+        return (x - 0.5) * x
+
+    def slope(x):
+        return 2 * (g(x) - 0.24) * (2 * x - 0.5)
+
+    assert g(0.8) == pytest.approx(0.24) == g(-0.3)
+    for x, value, down in ((0.5, 0.0, -0.24), (0.2, -0.06, 0.06), (0.25, -0.0625, 0.0)):
+        assert g(x) == pytest.approx(value) and slope(x) == pytest.approx(down)
+
+
+def rebuilt(steps_used=None, start=None):
+    """An attack as a reader might write it, with a part of the budget or a start of its own."""
+
+    def rebuild(net, g_seen, y, shape, steps):
+        rng = torch.Generator().manual_seed(0)
+        guess = torch.rand(shape, generator=rng) if start is None else torch.full(shape, start)
+        guess.requires_grad_()
+        most = steps_used or steps
+        search = torch.optim.LBFGS(
+            [guess], max_iter=most, max_eval=most, history_size=100, tolerance_grad=0,
+            tolerance_change=0, line_search_fn="strong_wolfe",
+        )  # fmt: skip
+
+        def closure():
+            loss = torch.nn.functional.cross_entropy(net(guess), y)
+            g = torch.autograd.grad(loss, list(net.parameters()), create_graph=True)
+            cost = sum((a - b).square().sum() for a, b in zip(g, g_seen, strict=True))
+            (guess.grad,) = torch.autograd.grad(cost, guess)
+            return cost
+
+        search.step(closure)
+        return guess.detach()
+
+    return rebuild
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        (rebuilt(), "Right"),
+        (rebuilt(steps_used=3), "has not arrived"),
+        (lambda net, g, y, shape, steps: torch.zeros(shape)[0], "shape"),
+        (lambda *a: ..., "returns nothing yet"),
+    ],
+)
+def test_check_rebuild(expect, given, says):
+    expect(checks.check_rebuild, given, says)

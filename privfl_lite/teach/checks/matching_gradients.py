@@ -7,7 +7,9 @@ from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
+from torch.nn.functional import cross_entropy
 
+from ...models import build
 from ...runtime import generator
 from ..check import TRIALS, Wrong, close, exercise, number, tensor
 
@@ -114,3 +116,33 @@ def check_pick_restart(pick_restart: Callable[[Tensor], int]) -> None:
         if found == int(cost.nan_to_num(-math.inf).argmax()):
             raise Wrong("that is the worst one: a lower cost means a better match")
         raise Wrong(f"costs {[round(v, 2) for v in cost.tolist()]}: keep start {right}")
+
+
+@exercise("A start, a cost, a search: that is DLG, and it was yours.")
+def check_rebuild(rebuild: Callable[..., Tensor]) -> None:
+    """``rebuild(net, g_seen, y, shape, steps)`` -> the image behind the gradients, over 20 dB."""
+    shape = (1, 1, 12, 12)
+    for trial in range(3):
+        rng = generator(trial, 7)
+        net = build("lenet", shape[1:], 4, seed=trial)
+        x, y = torch.rand(shape, generator=rng), torch.tensor([trial])
+        weights = list(net.parameters())
+        seen = torch.autograd.grad(cross_entropy(net(x), y), weights)
+        answer = rebuild(net, [t.clone() for t in seen], y.clone(), shape, 300)
+        found = tensor(answer, shape, "the image")
+        error = (found - x).square().mean().item()
+        if error <= 0.01:
+            continue
+        again = torch.autograd.grad(cross_entropy(net(found.float()), y), weights)
+        far = [(a - b).square().sum() for a, b in zip(again, seen, strict=True)]
+        part = float(sum(far) / sum(t.square().sum() for t in seen))
+        score = -10 * math.log10(error)
+        if part > 1e-3:
+            raise Wrong(
+                f"image {trial + 1} has {score:.0f} dB, and its gradient is still {part:.1%} off "
+                "(squared): the search has not arrived; does it use its whole budget?"
+            )
+        raise Wrong(
+            f"image {trial + 1} has {score:.0f} dB, though its gradient fits: try another start, "
+            "and keep pixels in [0, 1]"
+        )
