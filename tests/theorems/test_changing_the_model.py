@@ -426,3 +426,10 @@ def test_check_read_noise(expect, answer, hint):
 )
 def test_check_read_without_bias(expect, answer, hint):
     expect(checks.check_read_without_bias, answer, hint or "Right")
+
+
+def test_ex_precode_by_hand():
+    r, mean, std = 2.0, 0.5 * 2.0 + 0.1, 0.5
+    for delta, weight in ((0.3, 0.6), (-1.7, -3.4)):
+        assert delta * r == pytest.approx(weight) and weight / delta == pytest.approx(r)
+    assert mean == pytest.approx(1.1) and (1.25 - mean) / std == pytest.approx(0.3)
