@@ -9,6 +9,7 @@ from chapters import SOURCES, read
 
 SECOND: tuple[str, ...] = (
     "first-answers",
+    "generative-priors",
     "matching-gradients",
 )  # chapters in the second edition's form
 LINES, CELL, COLUMNS = 150, 16, 79

@@ -332,3 +332,49 @@ def test_a_stored_cell_comes_out_again(cells):
     again = study._compute(settings, cell)
     assert again["psnr"] == pytest.approx(cells["ggl-adam", 0.1, 0]["psnr"][:2], abs=4)
     assert again["identified"] == cells["ggl-adam", 0.1, 0]["identified"][:2]
+
+
+# --- the example by hand, and the generator that a reader makes ---
+
+
+def test_ex_generative_by_hand():
+    line, seen = torch.tensor([0.6, 0.8]), torch.tensor([1.0, 0.5])
+    assert (seen - line).square().sum().item() == pytest.approx(0.25)
+    assert (line @ seen).item() == pytest.approx(1.0)
+    truth = torch.tensor([0.8, 0.6])
+    near = (line @ truth) * line
+    assert near.tolist() == pytest.approx([0.576, 0.768])
+    assert (near - truth).square().sum().item() == pytest.approx(0.0784)
+
+
+def components(public, d, center=True, first=0):
+    mean = public.mean(0) if center else torch.zeros_like(public[0])
+    axes = torch.linalg.svd(public - mean, full_matrices=False)[2]
+    return public.mean(0), axes[first : first + d].T
+
+
+def solve(J, s, mean, A, own=True):
+    rest = s - J @ mean if own else s
+    return mean + A @ torch.linalg.lstsq(J @ A, rest[:, None]).solution[:, 0]
+
+
+@pytest.mark.parametrize(
+    ("make", "attack", "says"),
+    [
+        (components, solve, "Right"),
+        (lambda p, d: components(p, d, center=False), solve, "center the images"),
+        (lambda p, d: components(p, d, first=1), solve, "another plane is nearer"),
+        (lambda p, d: (components(p, d)[0], 2 * components(p, d)[1]), solve, "orthonormal"),
+        (lambda p, d: components(p, d)[0], solve, "two things"),
+        (components, lambda J, s, m, A: solve(J, s, m, A, own=False), "a gradient of its own"),
+        (
+            components,
+            lambda J, s, m, A: torch.linalg.lstsq(J, s[:, None]).solution[:, 0],
+            "all pixels",
+        ),
+        (components, lambda *a: ..., "returns nothing yet"),
+    ],
+)
+def test_check_own_generator(capsys, make, attack, says):
+    checks.check_own_generator(make, attack)
+    assert says in capsys.readouterr().out

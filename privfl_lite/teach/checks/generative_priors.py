@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ...runtime import generator
-from ..check import TRIALS, Wrong, close, exercise, number, tensor
+from ..check import TRIALS, Wrong, begun, close, exercise, number, pair, tensor
 
 
 def _normal(*shape: int, rng: torch.Generator) -> Tensor:
@@ -92,3 +92,43 @@ def check_latent_fit(latent_fit: Callable[[Tensor, Tensor, Tensor], Tensor]) -> 
                 "to the gradient itself"
             )
         raise Wrong("this is not the image of the best z; solve least squares with J A")
+
+
+@exercise("Principal components, then least squares: a generator and an attack in four lines.")
+def check_own_generator(
+    fit_generator: Callable[[Tensor, int], tuple[Tensor, Tensor]],
+    attack: Callable[[Tensor, Tensor, Tensor, Tensor], Tensor],
+) -> None:
+    """``fit_generator(public, d)`` -> mean (n,), axes (n, d); ``attack(J, s, mean, A)`` -> (n,)."""
+    for trial in range(TRIALS):
+        rng, n, d, count = generator(trial, 3), 12, 3, 60
+        center, plane = 2 + _normal(n, rng=rng), _normal(n, d, rng=rng)
+        images = center + _normal(count, d, rng=rng) @ plane.T + 0.1 * _normal(count, n, rng=rng)
+        answer = begun(fit_generator(images.clone(), d))
+        if not pair(answer):
+            raise Wrong("fit_generator returns two things: the mean, and the axes as columns")
+        mean = tensor(answer[0], (n,), "the mean")
+        axes = tensor(answer[1], (n, d), "the axes")
+        if not close(axes.T @ axes, torch.eye(d, dtype=torch.float64), atol=1e-4):
+            raise Wrong("the columns of A are to be orthonormal")
+        off = images - mean
+        rest = (off - off @ axes @ axes.T).square().sum()
+        best = torch.linalg.svdvals(images - images.mean(0))[d:].square().sum()
+        if rest > 1.001 * best:
+            raw = torch.linalg.svd(images, full_matrices=False)[2][:d].T
+            if close(axes @ axes.T, raw @ raw.T, atol=1e-4):
+                raise Wrong("center the images before you look for axes")
+            raise Wrong("another plane is nearer to the public images; take the first d axes")
+        J = _normal(20, n, rng=rng)
+        s = J @ images[0] + 0.1 * _normal(20, rng=rng)
+        z = torch.linalg.lstsq(J @ axes, (s - J @ mean)[:, None]).solution[:, 0]
+        found = tensor(attack(J.clone(), s.clone(), mean.clone(), axes.clone()), (n,), "the image")
+        if close(found, mean + axes @ z, rtol=1e-3, atol=1e-4):
+            continue
+        free = torch.linalg.lstsq(J, s[:, None]).solution[:, 0]
+        if close(found, free, rtol=1e-3, atol=1e-4):
+            raise Wrong("this searches all pixels; the answer must lie in the plane")
+        bare = torch.linalg.lstsq(J @ axes, s[:, None]).solution[:, 0]
+        if close(found, mean + axes @ bare, rtol=1e-3, atol=1e-4):
+            raise Wrong("the mean has a gradient of its own; take J @ mean off s first")
+        raise Wrong("find z with J (mean + A z) nearest to s, and return mean + A z")
