@@ -38,6 +38,8 @@ NETS: dict[str, tuple[str, tuple[int, ...], dict[str, Any]]] = {  # page's name:
     "dense-gray": ("mlp", GRAY, {"hidden": (64,)}),
     "dense-color": ("mlp", COLOR, {"hidden": (64,)}),
 }
+# LeNet's first weights are U(−a, a): DLG's a = 0.5 suits sigmoids; with it, others saturate.
+INIT = {"sigmoid": 0.5, "tanh": 0.05, "relu": 0.05}
 DIGITS = (3, 7, 0, 2, 5, 8, 4, 9)
 FACES = (1, 5, 22, 25, 28, 29, 38, 66)  # of those in the training set
 PHOTOS = {  # the square that is shown: left, top, side
@@ -52,17 +54,18 @@ PHOTOS = {  # the square that is shown: left, top, side
 }
 
 
-def build(name: str, seed: int = 0, act: str | None = None) -> Net:
+def build(name: str, seed: int = 0, act: str = "sigmoid") -> Net:
     """The package's network that the page calls ``name``."""
     kind, shape, options = NETS[name]
-    return models.build(kind, shape, classes=10, seed=seed, act=act, **options)
+    init = INIT[act] if kind == "lenet" else None
+    return models.build(kind, shape, classes=10, seed=seed, act=act, init=init, **options)
 
 
 def spec(net: Net) -> dict[str, Any]:
     """Layers and tensors of a network of ``build``, as js/engine/nets.js reads them."""
-    uniform = models.registry.MODELS[net.name][2]  # redrawn after PyTorch's own first weights
+    redrawn = net.name == "lenet"  # as INIT says, after PyTorch's own first weights
     tensors = [
-        {"name": name, "shape": list(p.shape), "size": p.numel(), "bound": uniform or bound}
+        {"name": name, "shape": list(p.shape), "size": p.numel(), "bound": bound}
         for (name, p), bound in zip(net.named_parameters(), _bounds(net), strict=True)
     ]
     return {
@@ -70,7 +73,8 @@ def spec(net: Net) -> dict[str, Any]:
         "classes": net.num_classes,
         "layers": list(_layers(net)),
         "tensors": tensors,
-        "skip": net.num_parameters if uniform else 0,
+        "skip": net.num_parameters if redrawn else 0,
+        "init": INIT if redrawn else {},
     }
 
 

@@ -51,6 +51,8 @@ class Writer:
             return self.answer(block, inside) if self.solutions else ""
         if block.name == "explorable":
             return self.moving(block.title, inside)
+        if block.name == "laboratory":
+            return f"[**Attack your own picture**]({self.index.page('laboratory')}) in your browser."
         if block.name in GATES:
             return ""
         raise EditionError(f"{self.slug}: no edition knows the directive {block.name!r}")

@@ -22,7 +22,7 @@ const made = new Map();
 function net({ name, act, seed }) {
   const key = [name, act, seed].join();
   if (!made.has(key)) {
-    const weights = nets.drawWeights(specs[name], seeds[seed]);
+    const weights = nets.drawWeights(specs[name], act, seeds[seed]);
     made.set(key, nets.makeNet(specs[name], act, weights));
   }
   return made.get(key);

@@ -18,12 +18,13 @@ export const ACTIVATIONS = {
 
 /** The weights that ``pf.models.build`` draws: torch draws each as U(−bound, bound) in float32.
  *  ``seed`` is the generator's own, of which torch uses 32 bits (the pack's ``seeds``). */
-export function drawWeights(spec, seed) {
+export function drawWeights(spec, act, seed) {
   const rng = new Random(seed);
   for (let i = 0; i < spec.skip; i++) rng.bits(); // numbers that build draws and then replaces
   const weights = new Float64Array(spec.tensors.reduce((n, t) => n + t.size, 0));
   let at = 0;
-  for (const { size, bound } of spec.tensors) {
+  for (const { size, bound: own } of spec.tensors) {
+    const bound = spec.init[act] ?? own;
     const low = Math.fround(-bound), width = Math.fround(Math.fround(bound) - low);
     for (let i = 0; i < size; i++) weights[at++] = Math.fround(rng.uniform() * width + low);
   }
