@@ -6,13 +6,13 @@ import { dress } from "../explore/kit/style.js";
 import { openPack } from "../engine/pack.js";
 import { Pad } from "./pad.js";
 import { readPhoto } from "./photo.js";
-import { GUESSES, NETWORKS, outcome, readHash, readSetting, startOf, writeHash } from "./settings.js";
+import { NETWORKS, outcome, readHash, readSetting, startOf, writeHash } from "./settings.js";
 import { Curves, mosaic, paint, xray } from "./show.js";
 import { CSS } from "./style.js";
-import { build, defenseSliders, sentence, thumb } from "./view.js";
+import { build, defenseSliders, sentence, tensorList, thumb } from "./view.js";
 
 const SHAPES = { gray: [1, 28, 28], color: [3, 32, 32] };
-const EVALUATIONS = { lbfgs: 400, adam: 600 }; // of one start
+const EVALUATIONS = { gray: { lbfgs: 400, adam: 600 }, color: { lbfgs: 600, adam: 800 } }; // of one start
 const PAUSE = 250; // ms without a change, after which a search begins anew
 
 /** The engine's thread and the pack beside these files. */
@@ -39,7 +39,7 @@ class Laboratory {
     this.view = build(on, this.pad, this.curves);
     const v = this.view, rest = small ? [] : [v.controls];
     el.classList.add("pfx", "pfl", ...(small ? ["pfl-small"] : []));
-    el.replaceChildren(h("style", {}, CSS), v.panes, ...rest, v.guess, v.result, v.curves, v.actions, v.promise, v.live);
+    el.replaceChildren(h("style", {}, CSS), v.panes, v.actions, ...rest, v.promise, v.live);
     this.drop();
     this.ready = this.open().catch((error) => this.fail(`The laboratory could not start: ${error.message}`));
     if (hash) addEventListener("hashchange", (this.follow = () => this.goTo(readHash(location.hash))));
@@ -199,6 +199,7 @@ class Laboratory {
     this.halt();
     this.say("stopped");
     this.showState(false);
+    if (this.last) this.showProgress(this.last, true);
   }
 
   halt() {
@@ -227,7 +228,7 @@ class Laboratory {
     this.say("the server searches");
     this.heard = performance.now();
     this.showState(true);
-    this.send({ solver, informed: attacker === "informed", steps: EVALUATIONS[solver], starts: 2, seed: 1 + start });
+    this.send({ solver, informed: attacker === "informed", steps: EVALUATIONS[this.kind][solver], starts: 2, seed: 1 + start });
   }
 
   send(attack) {
@@ -272,10 +273,10 @@ class Laboratory {
     v.color.input.value = this.kind;
     v.solver.input.disabled = setting.net === "dense" && setting.attacker === "plain";
     v.count.show(setting.batch);
-    v.sliders.replaceChildren(...defenseSliders(setting.defense, setting.settings, (k, value) => this.slid(k, value)));
+    v.sliders.replaceChildren(v.count.element, ...defenseSliders(setting.defense, setting.settings, (k, value) => this.slid(k, value)));
     v.says.replaceChildren(...sentence(setting, this.chapters));
     v.ours.replaceChildren(...this.ours[this.kind].map((p) => thumb(p, () => this.put(p.pixels, p.name, p.label))));
-    v.question.textContent = `Before you look: what can ${setting.attacker === "informed" ? "a server that knows the defense" : "the server"} rebuild?`;
+    v.question.textContent = `Your guess: what can ${setting.attacker === "informed" ? "a server that knows the defense" : "the server"} rebuild?`;
     this.pad.set(this.picture);
     v.label.input.value = this.picture.label;
     this.last = null;
@@ -300,10 +301,11 @@ class Laboratory {
     this.view.batch.children[i].focus();
   }
 
-  showWire({ numbers, nonzero, length, count, labels }) {
+  showWire({ tensors, numbers, nonzero, length, count, labels }) {
     const sent = nonzero < numbers ? `${number(nonzero, 7)} of ${number(numbers, 7)} numbers` : `${number(numbers, 7)} numbers`;
     const read = `${count > 1 ? "labels" : "label"} read off: ${labels.join(", ")}`;
     this.view.wire.textContent = `${sent}, length ${number(length)}; ${read}`;
+    this.view.tensors.replaceChildren(...tensorList(tensors));
     const what = this.setting.net === "dense" ? "rows of the first layer’s gradient" : "all numbers of the upload";
     this.view.xray.setAttribute("aria-label", `X-ray of the upload: ${what}, blue negative, orange positive. ${sent}.`);
   }
@@ -314,11 +316,10 @@ class Laboratory {
     this.running = running;
     v.ask.hidden = Boolean(guess);
     v.rebuilt.hidden = !guess;
-    v.guess.hidden = Boolean(guess) && !running && false;
-    v.guesses.forEach((b, i) => b.setAttribute("aria-pressed", GUESSES[i] === guess));
+    v.guess.hidden = Boolean(guess);
     v.stop.disabled = !running;
     v.again.disabled = !guess;
-    v.curves.hidden = !guess;
+    v.curves.hidden = true;
     if (running) v.result.textContent = "";
   }
 
@@ -332,12 +333,10 @@ class Laboratory {
     paint(this.view.rebuilt, pixels, shape);
     if (fresh && Number.isFinite(data.cost)) this.curves.add(data.evaluations, data.cost, worst(data));
     const how = data.evaluations ? `${number(data.evaluations, 5)} evaluations, cost ${number(data.cost)}` : `read off: ${data.note}`;
-    const dB = data.psnr.map((p) => (p > 99 ? "over 99" : p.toFixed(1))).join(", ");
+    const dB = data.psnr.map(decibels).join(", ");
     this.view.score.textContent = blind ? how : `${dB} dB; ${how}`;
     this.view.rebuilt.setAttribute("aria-label", blind ? "What the server has rebuilt." : `What the server has rebuilt: ${dB} decibels.`);
-    const { legend } = this.view, last = `start ${data.start}, ${(data.ms / 1000).toFixed(1)} s`;
-    this.view.curves.hidden = !this.guess || !Number.isFinite(data.cost);
-    legend.replaceChildren(h("span", { class: "pfl-cost" }, "— cost (the server’s own measure, log)"), h("span", { class: "pfl-psnr" }, "- - PSNR (0 to 60 dB; only you can know it)"), last);
+    this.view.curves.hidden = !Number.isFinite(data.cost);
     if (!always && now - this.heard > 3000) {
       this.heard = now;
       this.say(blind ? how : `${dB} decibels after ${data.evaluations} evaluations`);
@@ -348,8 +347,7 @@ class Laboratory {
     const blind = this.el.classList.contains("pfl-server-only"), got = outcome(worst(data));
     const right = got === this.guess ? "You guessed so." : `You guessed: ${this.guess.says}.`;
     const which = data.psnr.length > 1 ? "the worst of them at " : "";
-    const score = Number.isFinite(worst(data)) ? `${which}${worst(data).toFixed(1)} dB` : "exactly";
-    const text = `The server has ${got.says} (${score}, after ${(data.ms / 1000).toFixed(1)} s). ${right} Right so far: ${this.tally[0]} of ${this.tally[1]}.`;
+    const text = `The server has ${got.says}: ${which}${decibels(worst(data))} dB after ${(data.ms / 1000).toFixed(1)} s. ${right} Right so far: ${this.tally[0]} of ${this.tally[1]}.`;
     this.view.result.textContent = blind ? "" : text;
     this.say(text);
   }
@@ -370,6 +368,7 @@ class Laboratory {
   }
 }
 
+const decibels = (psnr) => (psnr > 99 ? "over 99" : psnr.toFixed(1));
 const worst = ({ psnr }) => Math.min(...psnr);
 const copy = (p) => ({ ...p, pixels: p.pixels.slice() });
 

@@ -27,8 +27,10 @@ export const CSS = `
 }
 .pfl .pfl-ask span { font-size: 64px; line-height: 1; color: var(--pfx-border); font-family: Georgia, serif; }
 .pfl-note, .pfl-says, .pfl-promise { color: var(--pfx-muted); font-size: 13.5px; font-variant-numeric: tabular-nums; }
-.pfl-server .pfl-note { min-height: 2.9em; }
-.pfl-thumbs { display: grid; grid-template-columns: repeat(8, minmax(0, 1fr)); gap: 4px; }
+.pfl ul.pfl-tensors { list-style: none; margin: 0; padding: 6px 0 0; border-top: 1px solid var(--pfx-grid); font-size: 12.5px; color: var(--pfx-muted); }
+.pfl .pfl-tensors li { display: flex; flex-wrap: wrap; gap: 0 8px; justify-content: space-between; margin: 0; line-height: 1.5; }
+.pfl .pfl-tensors code { padding: 0; font-size: 12px; color: var(--pfx-ink); background: none; border: 0; }
+.pfl-thumbs { display: grid; grid-template-columns: repeat(4, minmax(0, 1fr)); gap: 6px; }
 .pfx .pfl-thumb { min-height: 0; min-width: 0; padding: 0; aspect-ratio: 1; border-radius: 4px; overflow: hidden; line-height: 0; background: transparent; }
 .pfl-thumb canvas { width: 100%; height: 100%; image-rendering: pixelated; }
 .pfx .pfl-thumb[aria-pressed="true"] { border: 2px solid var(--pfx-focus); }
@@ -44,16 +46,15 @@ export const CSS = `
 .pfl-field { display: flex; flex-direction: column; gap: 2px; margin: 0; font-size: 13.5px; color: var(--pfx-muted); }
 .pfl-pane .pfl-field { flex-direction: row; align-items: center; gap: 8px; }
 .pfl-field select { font: inherit; font-size: 14.5px; min-width: 0; min-height: 32px; padding: 2px 6px; color: var(--pfx-ink); background-color: var(--pfx-paper); border: 1px solid var(--pfx-frame); border-radius: 6px; }
-.pfl-sliders { display: grid; grid-template-columns: repeat(auto-fit, minmax(200px, 1fr)); gap: 0 24px; margin-top: 8px; }
-.pfl-sliders .pfl-sliders { margin-top: 0; grid-column: span 1; }
-.pfl-sliders .pfl-sliders:empty { display: none; }
-.pfl-guess { display: flex; flex-wrap: wrap; gap: 8px 14px; align-items: center; margin-top: 14px; padding: 12px 14px; border-left: 4px solid var(--pfx-warm); background: var(--pfx-paper); border-radius: 0 8px 8px 0; }
-.pfl-guess button { min-height: 36px; padding: 4px 16px; border-radius: 18px; font-size: 14.5px; }
-.pfl .pfl-result { margin: 12px 0 0; min-height: 1.45em; font-size: 16px; }
-.pfl-chart { margin: 10px 0 0 !important; }
-.pfl-curves { display: block; width: 100%; height: 96px; }
-.pfl-curves polyline { vector-effect: non-scaling-stroke; }
-.pfl .pfl-chart figcaption { display: flex; flex-wrap: wrap; gap: 0 18px; margin-top: 4px; font-size: 13.5px; color: var(--pfx-muted); }
+.pfl-sliders { display: grid; grid-template-columns: repeat(3, minmax(0, 1fr)); gap: 4px 14px; margin: 10px 0 4px; }
+.pfl-guess { display: flex; flex-direction: column; gap: 8px; }
+.pfl-guess button { min-height: 38px; border-radius: 19px; font-size: 14.5px; border: 1.5px solid var(--pfl-role); }
+.pfl-guess button:hover { color: var(--pfx-paper); background: var(--pfl-role); }
+.pfl .pfl-result:empty { display: none; }
+.pfl .pfl-chart, .pfl .pfl-chart figcaption { margin: 0; padding: 0; }
+.pfl-curves { display: block; width: 100%; height: 64px; }
+.pfl-curves :is(polyline, line) { vector-effect: non-scaling-stroke; }
+.pfl .pfl-chart figcaption { display: flex; flex-wrap: wrap; gap: 0 12px; font-size: 13px; color: var(--pfx-muted); }
 .pfl-cost { color: var(--pfx-attack); }
 .pfl-psnr { color: var(--pfx-defense); }
 .pfl-actions { margin-top: 12px; }
@@ -62,7 +63,7 @@ export const CSS = `
 .pfl-error { color: var(--pfx-attack); font-size: 14px; }
 .pfl-hidden { position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%); white-space: nowrap; }
 .pfl-cover { display: none; }
-.pfl-server-only .pfl-client > :not(.pfl-head, .pfl-cover), .pfl-server-only .pfl-psnr, .pfl-server-only .pfl-stroke { display: none; }
+.pfl-server-only .pfl-client > :not(.pfl-head, .pfl-cover), .pfl-server-only .pfl-psnr { display: none; }
 .pfl-server-only .pfl-curves .pfx-stroke-defense { display: none; }
 .pfl-server-only .pfl-cover {
   display: flex; align-items: center; justify-content: center; width: 100%; aspect-ratio: 1; padding: 20px; text-align: center; border-radius: 4px; border: 1px dashed var(--pfx-frame);
@@ -72,6 +73,8 @@ export const CSS = `
   .pfl-panes { grid-template-columns: repeat(2, minmax(0, 1fr)); gap: 10px; }
   .pfl-client { grid-column: 1 / -1; }
   .pfl-fields { grid-template-columns: repeat(2, minmax(0, 1fr)); }
+  .pfl-sliders { grid-template-columns: minmax(0, 1fr); }
+  .pfl-client .pfl-thumbs { grid-template-columns: repeat(8, minmax(0, 1fr)); }
   .pfl-wire .pfl-head span, .pfl-server .pfl-head span { display: none; }
 }
 `;

@@ -51,15 +51,21 @@ export function build(on, pad, curves) {
 
   v.xray = h("canvas", { class: "pfl-image pfl-xray", role: "img" });
   v.wire = h("p", { class: "pfl-note" });
+  v.tensors = h("ul", { class: "pfl-tensors", "aria-label": "Tensors in the upload" });
   v.rebuilt = h("canvas", { class: "pfl-image", role: "img" });
-  v.ask = h("p", { class: "pfl-ask" }, h("span", { "aria-hidden": "true" }, "?"), "Guess first.");
+  v.ask = h("p", { class: "pfl-ask" }, h("span", { "aria-hidden": "true" }, "?"), "Guess below.");
   v.score = h("p", { class: "pfl-note" });
+  v.guesses = GUESSES.map((g) => button(g.title, () => on.guess(g)));
+  v.question = h("p", { class: "pfl-question", id: `pfl-question-${(count += 1)}` });
+  v.guess = h("div", { class: "pfl-guess", role: "group", "aria-labelledby": v.question.id }, v.question, v.guesses);
+  v.result = h("p", { class: "pfl-result" });
+  v.curves = h("figure", { class: "pfl-chart", hidden: true }, curves.element, h("figcaption", {}, h("span", { class: "pfl-cost" }, "— cost, log"), h("span", { class: "pfl-psnr" }, "- - PSNR, 0 to 60 dB")));
   v.panes = h(
     "div",
     { class: "pfl-panes" },
-    pane("client", "Your device", "draw, or drop a picture", v.pad, v.cover, v.batch, v.tools, v.ours, v.label.element, v.error),
-    pane("wire", "The wire", "all that leaves", h("div", { class: "pfl-frame" }, v.xray), v.wire),
-    pane("server", "The server", "what it rebuilds", h("div", { class: "pfl-frame" }, v.rebuilt, v.ask), v.score),
+    pane("client", "Your device", "draw or drop", v.pad, v.cover, v.batch, v.tools, v.ours, v.label.element, v.error),
+    pane("wire", "The wire", "all that leaves", h("div", { class: "pfl-frame" }, v.xray), v.wire, v.tensors),
+    pane("server", "The server", "what it rebuilds", h("div", { class: "pfl-frame" }, v.rebuilt, v.ask), v.guess, v.curves, v.score, v.result),
   );
 
   v.color = select("Picture", { gray: "gray, 28 × 28", color: "color, 32 × 32" }, (c) => on.choose("color", c === "color"));
@@ -75,15 +81,10 @@ export function build(on, pad, curves) {
     "div",
     { class: "pfl-controls" },
     h("div", { class: "pfl-fields" }, [v.color, v.net, v.act, v.defense, v.attacker, v.solver].map((f) => f.element)),
-    h("div", { class: "pfl-sliders" }, v.count.element, v.sliders),
+    v.sliders,
     v.says,
   );
 
-  v.guesses = GUESSES.map((g) => button(g.title, () => on.guess(g), { "aria-pressed": "false" }));
-  v.question = h("strong", { class: "pfl-question", id: `pfl-question-${(count += 1)}` });
-  v.guess = h("div", { class: "pfl-guess", role: "group", "aria-labelledby": v.question.id }, v.question, h("span", { class: "pfl-row" }, v.guesses));
-  v.result = h("p", { class: "pfl-result" });
-  v.curves = h("figure", { class: "pfl-chart", hidden: true }, curves.element, v.legend = h("figcaption", {}));
   v.stop = button("Stop", on.stop);
   v.again = button("Restart", on.again);
   v.network = button("Another network", on.network);
@@ -95,6 +96,11 @@ export function build(on, pad, curves) {
   return v;
 }
 let count = 0;
+
+/** The upload's tensors by name and shape, as the server lists them. */
+export function tensorList(tensors) {
+  return tensors.map(({ name, shape }) => h("li", {}, h("code", {}, name), h("span", {}, shape.join("×"))));
+}
 
 /** Sliders for the settings of a defense. */
 export function defenseSliders(defense, settings, onInput) {
