@@ -52,7 +52,9 @@ class Writer:
         if block.name == "explorable":
             return self.moving(block.title, inside)
         if block.name == "laboratory":
-            return f"[**Attack your own picture**]({self.index.page('laboratory')}) in your browser."
+            return (
+                f"[**Attack your own picture**]({self.index.page('laboratory')}) in your browser."
+            )
         if block.name in GATES:
             return ""
         raise EditionError(f"{self.slug}: no edition knows the directive {block.name!r}")

@@ -15,8 +15,12 @@ const SHAPES = { gray: [1, 28, 28], color: [3, 32, 32] };
 const EVALUATIONS = { gray: { lbfgs: 400, adam: 600 }, color: { lbfgs: 600, adam: 800 } }; // of one start
 const PAUSE = 250; // ms without a change, after which a search begins anew
 
-/** The engine's thread and the pack beside these files. */
-export const startWorker = () => new Worker(new URL("../engine/worker.js", import.meta.url), { type: "module" });
+/** The engine's thread and the pack beside these files; in a bundle (teach/modules.py) both are
+ *  addresses inside it, and the thread's script has no imports: from a disk it must be a plain one. */
+export function startWorker() {
+  const script = new URL("../engine/worker.js", import.meta.url);
+  return new Worker(script, script.protocol === "blob:" ? {} : { type: "module" });
+}
 export const fetchPack = async () => (await fetch(new URL("../assets/laboratory.safetensors", import.meta.url))).arrayBuffer();
 
 /** Put a laboratory into ``el``. Options: ``setting`` (as settings.js reads it), ``small``, ``hash``
@@ -348,8 +352,8 @@ class Laboratory {
     const right = got === this.guess ? "You guessed so." : `You guessed: ${this.guess.says}.`;
     const which = data.psnr.length > 1 ? "the worst of them at " : "";
     const text = `The server has ${got.says}: ${which}${decibels(worst(data))} dB after ${(data.ms / 1000).toFixed(1)} s. ${right} Right so far: ${this.tally[0]} of ${this.tally[1]}.`;
-    this.view.result.textContent = blind ? "" : text;
-    this.say(text);
+    this.view.result.textContent = text;
+    this.say(blind ? "the search has ended" : text);
   }
 
   say(text) {

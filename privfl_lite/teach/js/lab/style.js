@@ -63,7 +63,7 @@ export const CSS = `
 .pfl-error { color: var(--pfx-attack); font-size: 14px; }
 .pfl-hidden { position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%); white-space: nowrap; }
 .pfl-cover { display: none; }
-.pfl-server-only .pfl-client > :not(.pfl-head, .pfl-cover), .pfl-server-only .pfl-psnr { display: none; }
+.pfl-server-only .pfl-client > :not(.pfl-head, .pfl-cover), .pfl-server-only :is(.pfl-psnr, .pfl-result) { display: none; }
 .pfl-server-only .pfl-curves .pfx-stroke-defense { display: none; }
 .pfl-server-only .pfl-cover {
   display: flex; align-items: center; justify-content: center; width: 100%; aspect-ratio: 1; padding: 20px; text-align: center; border-radius: 4px; border: 1px dashed var(--pfx-frame);
