@@ -7,10 +7,10 @@
 ```
 
 Options say where its settings start: ``net`` (lenet, dense), ``act`` (sigmoid, tanh, relu),
-``color``, ``batch``, ``defense`` with its own (``sigma``, ``clip``, ``rate``), ``attacker``, ``solver``,
-``seed``. ``small`` leaves the controls out; ``hash`` lets the page's link carry settings. Only pages
-that have one load it: as ES modules from a server, as one plain script from a disk, where browsers
-refuse modules.
+``color``, ``batch``, ``defense`` with its own (``sigma``, ``clip``, ``rate``), ``attacker``,
+``solver``, ``seed``. ``small`` leaves the controls out; ``hash`` lets the page's link carry
+settings. Only pages that have one load it: as ES modules from a server, as one plain script from a
+disk, where browsers refuse modules.
 """
 
 from __future__ import annotations

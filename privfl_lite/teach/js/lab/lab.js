@@ -41,9 +41,10 @@ class Laboratory {
     this.pad = new Pad({ onStroke: () => this.pictureChanged(), say: (text) => this.say(text) });
     this.curves = new Curves();
     this.view = build(on, this.pad, this.curves);
-    const v = this.view, rest = small ? [] : [v.controls];
+    const v = this.view, all = chapters ? [h("a", { href: `${chapters}laboratory.html` }, "Defenses, networks, batches: the laboratory")] : [];
+    const rest = small ? [h("div", { class: "pfl-row pfl-actions" }, v.stop, v.again, ...all)] : [v.actions, v.controls];
     el.classList.add("pfx", "pfl", ...(small ? ["pfl-small"] : []));
-    el.replaceChildren(h("style", {}, CSS), v.panes, v.actions, ...rest, v.promise, v.live);
+    el.replaceChildren(h("style", {}, CSS), v.panes, ...rest, v.promise, v.live);
     this.drop();
     this.ready = this.open().catch((error) => this.fail(`The laboratory could not start: ${error.message}`));
     if (hash) addEventListener("hashchange", (this.follow = () => this.goTo(readHash(location.hash))));

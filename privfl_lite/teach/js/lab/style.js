@@ -1,7 +1,7 @@
 // The laboratory's look, on top of explore/kit/style.js and its colors.
 
 export const CSS = `
-.pfl { max-width: none; padding: 0; border: 0; background: transparent; }
+.pfl { max-width: none; margin: 0 0 24px; padding: 0; border: 0; background: transparent; }
 .pfl [hidden] { display: none !important; }
 .pfl p { margin: 0; line-height: 1.45; }
 .pfl-panes { display: grid; grid-template-columns: repeat(3, minmax(0, 1fr)); gap: 14px; }
@@ -30,6 +30,7 @@ export const CSS = `
 .pfl ul.pfl-tensors { list-style: none; margin: 0; padding: 6px 0 0; border-top: 1px solid var(--pfx-grid); font-size: 12.5px; color: var(--pfx-muted); }
 .pfl .pfl-tensors li { display: flex; flex-wrap: wrap; gap: 0 8px; justify-content: space-between; margin: 0; line-height: 1.5; }
 .pfl .pfl-tensors code { padding: 0; font-size: 12px; color: var(--pfx-ink); background: none; border: 0; }
+.pfl-small .pfl-tensors { display: none; }
 .pfl-thumbs { display: grid; grid-template-columns: repeat(4, minmax(0, 1fr)); gap: 6px; }
 .pfx .pfl-thumb { min-height: 0; min-width: 0; padding: 0; aspect-ratio: 1; border-radius: 4px; overflow: hidden; line-height: 0; background: transparent; }
 .pfl-thumb canvas { width: 100%; height: 100%; image-rendering: pixelated; }
@@ -72,6 +73,7 @@ export const CSS = `
 @media (max-width: 700px) {
   .pfl-panes { grid-template-columns: repeat(2, minmax(0, 1fr)); gap: 10px; }
   .pfl-client { grid-column: 1 / -1; }
+  .pfl-small .pfl-client .pfl-frame { width: 220px; margin: 0 auto; }
   .pfl-fields { grid-template-columns: repeat(2, minmax(0, 1fr)); }
   .pfl-sliders { grid-template-columns: minmax(0, 1fr); }
   .pfl-client .pfl-thumbs { grid-template-columns: repeat(8, minmax(0, 1fr)); }
