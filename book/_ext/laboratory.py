@@ -69,13 +69,16 @@ class Laboratory(SphinxDirective):
 
     def run(self) -> list[nodes.Node]:
         given = {k: True if v is None else v for k, v in self.options.items()}
-        page = self.env.docname
-        place = (
-            f'<div class="pf-laboratory" data-laboratory="{escape(json.dumps(given))}">'
-            f"<p><em>{WITHOUT}</em></p></div>"
-        )
-        loader = LOADER.format(script=address(page, SCRIPT), entry=address(page, ENTRY))
-        return [nodes.raw("", place + loader, format="html")]
+        return [nodes.raw("", place(self.env.docname, given), format="html")]
+
+
+def place(page: str, given: dict[str, object]) -> str:
+    """What stands in the page: settings, a sentence for readers without scripts, the loader."""
+    loader = LOADER.format(script=address(page, SCRIPT), entry=address(page, ENTRY))
+    return (
+        f'<div class="pf-laboratory" data-laboratory="{escape(json.dumps(given))}">'
+        f"<p><em>{WITHOUT}</em></p></div>{loader}"
+    )
 
 
 def write_script(app: Sphinx, error: Exception | None) -> None:

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 from chapters import INDEX
-from docutils.utils import new_document
 from editions.myst import parse
 from editions.plain import Writer
 
@@ -42,13 +41,7 @@ def test_options_are_those_that_the_page_knows(option):
 
 
 def test_the_place_holds_its_settings_and_a_sentence_without_scripts():
-    document = new_document("page")
-    document.settings.env = type("Env", (), {"docname": "book/intro", "config": None})()
-    state = type("State", (), {"document": document})()
-    given = {"small": None, "defense": "prune", "rate": 0.9}
-    directive = laboratory.Laboratory("laboratory", [], given, [], 1, 0, "", state, None)
-    (node,) = directive.run()
-    html = node.astext()
+    html = laboratory.place("book/intro", {"small": True, "rate": 0.9})
     assert "&quot;small&quot;: true" in html and "&quot;rate&quot;: 0.9" in html
     assert "if scripts are on" in html and '"../_static/js/lab/page.js"' in html
 
