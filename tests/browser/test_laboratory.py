@@ -7,6 +7,7 @@ once more.
 from __future__ import annotations
 
 import io
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -316,33 +317,47 @@ def test_bad_files_are_answered_in_one_sentence(visit):
 # --- speed, motion, voice ---
 
 
-def test_a_digit_takes_less_than_three_seconds_and_the_page_never_stutters(visit, record_property):
+def test_a_digit_takes_less_than_three_seconds(visit):
     page = visit()
     page.evaluate("""() => {
-      window.long = [];
-      new PerformanceObserver((list) => long.push(...list.getEntries().map((e) => e.duration)))
-        .observe({ type: "longtask" });
       const lab = document.querySelector('[data-laboratory]').laboratory;
       lab.worker.addEventListener("message", ({ data }) => {
         if (data.psnr?.[0] > 20) window.first ??= data.ms;
       });
     }""")
-    times = []
     draw(page)
     guess(page)
-    times.append(page.evaluate("window.first"))
+    times = [page.evaluate("window.first")]
     for _ in range(3):  # other starts: the machine may be busy just now
         page.evaluate("window.first = undefined")
         page.get_by_role("button", name="Restart").click()
         page.wait_for_function("() => document.querySelector('.pfl-result').textContent === ''")
         page.wait_for_function(ANSWERED, timeout=1000 * SECONDS)
         times.append(page.evaluate("window.first"))
-    tasks = page.evaluate("long")
-    record_property("ms to 20 dB", times)
-    record_property("long tasks", tasks)
-    print(f"ms to 20 dB: {times}; tasks over 50 ms: {tasks}")
+    print(f"ms to 20 dB: {times}")
     assert min(t for t in times if t) < 3000, times
-    assert len(tasks) <= 3 and max(tasks, default=0) < 250, "a busy machine is forgiven a little"
+
+
+def test_the_page_is_never_blocked(visit, chromium):
+    """Tasks of the main thread in milliseconds of its own time, not of a busy machine's clock."""
+    page = visit()
+    chromium.start_tracing(page=page, categories=["toplevel", "devtools.timeline"])
+    draw(page)
+    guess(page)
+    page.evaluate(DROP, [photograph(), "cat.jpg", "image/jpeg"])
+    page.wait_for_function(f"() => {LAB}.picture.name === 'your picture'")
+    choose(page, "network", "dense")  # 197,322 numbers on the wire
+    guess(page)
+    events = json.loads(chromium.stop_tracing())["traceEvents"]
+    names = [e for e in events if e.get("name") == "thread_name"]
+    main = {(e["pid"], e["tid"]) for e in names if e["args"]["name"] == "CrRendererMain"}
+    tasks = [
+        e["tdur"] / 1000
+        for e in events
+        if e.get("name", "").endswith("RunTask") and (e["pid"], e["tid"]) in main and "tdur" in e
+    ]
+    print(f"longest of {len(tasks)} tasks: {max(tasks):.1f} ms")
+    assert len(tasks) > 100 and max(tasks) < 50
 
 
 def test_reduced_motion_shows_few_pictures(visit):

@@ -25,7 +25,7 @@ export const CSS = `
   position: absolute; inset: 0; display: flex; flex-direction: column; align-items: center; justify-content: center;
   color: var(--pfx-muted); font-size: 14px;
 }
-.pfl .pfl-ask span { font-size: 64px; line-height: 1; color: var(--pfx-border); font-family: Georgia, serif; }
+.pfl .pfl-ask span { font-size: 64px; line-height: 1; color: var(--pfx-muted); font-family: Georgia, serif; }
 .pfl-note, .pfl-says, .pfl-promise { color: var(--pfx-muted); font-size: 13.5px; font-variant-numeric: tabular-nums; }
 .pfl ul.pfl-tensors { list-style: none; margin: 0; padding: 6px 0 0; border-top: 1px solid var(--pfx-grid); font-size: 12.5px; color: var(--pfx-muted); }
 .pfl .pfl-tensors li { display: flex; flex-wrap: wrap; gap: 0 8px; justify-content: space-between; margin: 0; line-height: 1.5; }
