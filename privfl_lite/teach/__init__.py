@@ -1,8 +1,21 @@
-"""What only notebooks need: figures, widgets, exercise checks. Comes with ``privfl_lite[book]``."""
+"""What only notebooks need: figures, widgets, exercise checks. Comes with ``privfl_lite[book]``.
+
+``explore(name)`` shows a moving picture, ``lab()`` the laboratory "Attack your own picture".
+"""
 
 from importlib import import_module
+from typing import Any
 
 from ..errors import needs
 
 with needs("book"):
     import_module("matplotlib")
+
+HOMES = {"explore": ".explorables", "lab": ".bridge"}
+
+
+def __getattr__(name: str) -> Any:
+    """``explore`` and ``lab``, imported when they are asked for."""
+    if name in HOMES:
+        return getattr(import_module(HOMES[name], __name__), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

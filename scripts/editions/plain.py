@@ -49,9 +49,17 @@ class Writer:
             return quoted(f"{self.heading(block)}\n\n{inside}".strip())
         if block.name in ("solution", "solution-start", "grading"):
             return self.answer(block, inside) if self.solutions else ""
+        if block.name == "explorable":
+            return self.moving(block.title, inside)
         if block.name in GATES:
             return ""
         raise EditionError(f"{self.slug}: no edition knows the directive {block.name!r}")
+
+    def moving(self, name: str, caption: str) -> str:
+        """A moving picture: its caption, where it moves, and how to have it in a notebook."""
+        page = self.index.page(self.slug, f"explorable-{name}")
+        here = f'or run `pf.teach.explore("{name}")`'
+        return quoted(f"**A picture that moves.** {caption} [See it on the page]({page}), {here}.")
 
     def heading(self, block: Block) -> str:
         """**Proposition 3.4** (Title)."""

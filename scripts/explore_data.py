@@ -1,0 +1,154 @@
+"""Usage: explore_data.py [NAME]. Write what the explorables show: privfl_lite/teach/js/explore/data.
+
+``digits``: embedded digits at 14 × 14 and one at 28 × 28, and quantiles of brightness over all of
+them. ``face``: a photograph, 48 × 48. ``signals``: the error signals of a dense first layer for one
+digit. ``epsilon``: the accountant's ε over (σ, q, T) and how far interpolation is off. Pixels are
+bytes, logarithms of ε 16 bits, both in base64. tests/book/test_explorables.py computes all again.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+
+import privfl_lite as pf
+from privfl_lite.data.embedded import bundled
+from privfl_lite.privacy import epsilon
+
+OUT = Path(pf.__file__).parent / "teach" / "js" / "explore" / "data"
+SIGMA, RATE, ROUNDS = (0.5, 16.0, 33), (2.0**-10, 1.0, 21), (1, 2**14, 15)  # low, high, points
+DELTA = 1e-5
+TRIED = 2000  # random settings on which the interpolation is compared with the accountant
+SEED = 23
+
+
+def text(values: np.ndarray) -> str:
+    return base64.b64encode(values.tobytes()).decode()
+
+
+def pixels(x: torch.Tensor) -> str:
+    return text((255 * x).round().to(torch.uint8).numpy())
+
+
+# --- pictures ---
+
+
+def digits() -> dict[str, Any]:
+    """16 digits that differ in brightness, and the brightness of all 5,000 at 0, 1, … 100 %."""
+    small = pf.load("mnist", size=14)
+    x, _ = small.sample(16, seed=7)
+    every = torch.cat([small.x_train, small.x_test]).mean((1, 2, 3))
+    levels = torch.quantile(every.double(), torch.linspace(0, 1, 101).double())
+    return {
+        "source": small.source,
+        "side": 14,
+        "images": [pixels(image) for image in x],
+        "brightness": [round(v, 6) for v in levels.tolist()],
+    }
+
+
+def one_digit() -> tuple[torch.Tensor, torch.Tensor]:
+    full = pf.load("mnist")
+    return full.sample(1, seed=4)
+
+
+def signals() -> dict[str, Any]:
+    """A digit at 28 × 28 and the bias gradient δ of an untrained MLP's first layer for it."""
+    x, y = one_digit()
+    model = pf.models.build("mlp", pf.load("mnist"))
+    tensors = pf.share(model, x, y).tensors
+    name = next(n for n in tensors if n.endswith("bias"))
+    return {
+        "side": 28,
+        "image": pixels(x[0]),
+        "delta": [float(f"{v:.6g}") for v in tensors[name][0].tolist()],
+    }
+
+
+def face() -> dict[str, Any]:
+    """Eileen Collins (NASA, public domain), out of scikit-image: 3 × 48 × 48."""
+    whole = Image.open(bundled("skimage/data/astronaut.png")).convert("RGB")
+    cut = whole.crop((130, 0, 330, 200)).resize((48, 48), Image.Resampling.LANCZOS)
+    return {"side": 48, "image": text(np.asarray(cut).transpose(2, 0, 1).copy())}
+
+
+# --- ε over rounds ---
+
+
+def grid(low: float, high: float, points: int) -> np.ndarray:
+    return np.exp(np.linspace(np.log(low), np.log(high), points))
+
+
+def table() -> np.ndarray:
+    """log ε at δ = 1e-5, Poisson sampling, Rényi accountant: (σ, q, T)."""
+    sigmas, rates, rounds = grid(*SIGMA), grid(*RATE), np.round(grid(*ROUNDS)).astype(int)
+    rates[-1] = 1.0
+    eps = [[[epsilon(s, q, int(t), DELTA) for t in rounds] for q in rates] for s in sigmas]
+    return np.log(np.array(eps))
+
+
+def interpolate(logs: np.ndarray, setting: tuple[float, ...]) -> float:
+    """Cubic through four neighbors on each axis, in logarithms; the page does the same."""
+    for (low, high, points), value in zip((SIGMA, RATE, ROUNDS), setting, strict=True):
+        place = np.log(value / low) / np.log(high / low) * (points - 1)
+        first = int(min(max(np.floor(place) - 1, 0), points - 4))
+        logs = np.tensordot(_weights(place - first), logs[first : first + 4], 1)
+    return float(np.exp(logs))
+
+
+def _weights(t: float) -> np.ndarray:
+    a, b, c, d = t, t - 1, t - 2, t - 3
+    return np.array([-b * c * d / 6, a * c * d / 2, -a * b * d / 2, a * b * c / 6])
+
+
+def settings(count: int, seed: int) -> list[tuple[float, float, int]]:
+    """Random (σ, q, T), even on the sliders' logarithmic scales."""
+    u = np.random.default_rng(seed).random((count, 3))
+    rounds = np.round(1e4 ** u[:, 2]).astype(int)
+    spread = [low * (high / low) ** u[:, i] for i, (low, high, _) in enumerate((SIGMA, RATE))]
+    return [*zip(*(v.tolist() for v in (*spread, rounds)), strict=True)]
+
+
+def accountant() -> dict[str, Any]:
+    logs = table()
+    low, high = float(logs.min()), float(logs.max())
+    coded = np.round((logs - low) / (high - low) * 65535).astype("<u2")
+    stored = low + coded / 65535 * (high - low)
+    off = [abs(interpolate(stored, s) / epsilon(*s, DELTA) - 1) for s in settings(TRIED, SEED)]
+    return {
+        "delta": DELTA,
+        "axes": [SIGMA, RATE, ROUNDS],
+        "low": low,
+        "high": high,
+        "logs": text(coded),
+        "tried": TRIED,
+        "worst": float(f"{max(off):.4f}"),
+        "usual": float(f"{np.quantile(off, 0.95):.4f}"),
+    }
+
+
+MAKERS = {"digits": digits, "signals": signals, "face": face, "epsilon": accountant}
+
+
+def module(made: dict[str, Any]) -> str:
+    lines = [f"  {json.dumps(k)}: {json.dumps(v, ensure_ascii=False)}," for k, v in made.items()]
+    head = "// Made by scripts/explore_data.py; do not edit.\nexport const DATA = {\n"
+    return head + "\n".join(lines) + "\n};\n"
+
+
+def main(names: list[str]) -> None:
+    OUT.mkdir(exist_ok=True)
+    for name in names or MAKERS:
+        (OUT / f"{name}.js").write_text(module(MAKERS[name]()), encoding="utf-8")
+        print(f"{name}.js: {(OUT / f'{name}.js').stat().st_size:,} bytes")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
