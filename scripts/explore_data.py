@@ -1,4 +1,4 @@
-"""Usage: explore_data.py [NAME]. Write what the explorables show: privfl_lite/teach/js/explore/data.
+"""Usage: explore_data.py [NAME]. Write what explorables show: privfl_lite/teach/js/explore/data.
 
 ``digits``: embedded digits at 14 × 14 and one at 28 × 28, and quantiles of brightness over all of
 them. ``face``: a photograph, 48 × 48. ``signals``: the error signals of a dense first layer for one

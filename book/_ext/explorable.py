@@ -7,7 +7,7 @@ Caption, with {prf:ref}`thm-gaussian-exact`.
 
 ``:set:`` says where its sliders start. The picture is an ES module of privfl_lite/teach/js/explore,
 made into one plain script (privfl_lite/teach/modules.py), so that it also runs on a page that is
-opened from a disk. Only pages that have one load it. Without a script a sentence says what it shows.
+opened from a disk. Only pages that have one load it. Without scripts a sentence says what it shows.
 """
 
 from __future__ import annotations

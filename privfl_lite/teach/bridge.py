@@ -57,7 +57,9 @@ class Laboratory(anywidget.AnyWidget):
     def image(self) -> Tensor:
         """The reader's picture (C, H, W) in [0, 1]; chosen or drawn in the widget."""
         if not self.picture:
-            raise PrivflError("there is no picture yet: show the laboratory, then draw or choose one")
+            raise PrivflError(
+                "there is no picture yet: show the laboratory, then draw or choose one"
+            )
         values = np.frombuffer(self.picture["data"], dtype=np.float32).copy()
         return torch.from_numpy(values).view(*self.picture["shape"])
 

@@ -49,7 +49,7 @@ def notebook_module(name: str) -> str:
 def explore(name: str, **settings: float) -> Any:
     """A moving picture in the notebook: ``pf.teach.explore("two-gaussians", mu=2)``.
 
-    ``settings`` say where its sliders start; ``.settings`` of what is returned are where they stand.
+    ``settings``: where its sliders start; ``.settings`` of what is returned: where they stand.
     The page "All moving pictures" of the book shows every one.
     """
     check_settings(name, settings)

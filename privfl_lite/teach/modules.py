@@ -25,7 +25,9 @@ IMPORT = re.compile(
     r"^import\s+(?:\{(?P<names>[^}]*)\}|\*\s+as\s+(?P<all>\w+))\s+from\s+[\"'](?P<file>\.[^\"']+)[\"'];?",
     re.MULTILINE,
 )
-DECLARED = re.compile(r"^export\s+(?=(?:const|class|(?:async\s+)?function\*?)\s+(\w+))", re.MULTILINE)
+DECLARED = re.compile(
+    r"^export\s+(?=(?:const|class|(?:async\s+)?function\*?)\s+(\w+))", re.MULTILINE
+)
 LISTED = re.compile(r"^export\s+\{([^}]*)\};?$", re.MULTILINE)
 DEFAULT = re.compile(r"^export\s+default\s+", re.MULTILINE)
 BESIDE = re.compile(r"new URL\(\s*[\"'](?P<file>\.[^\"']+)[\"'],\s*import\.meta\.url,?\s*\)")
@@ -57,7 +59,8 @@ class Bundle:
 
     def text(self, source: str, path: Path) -> str:
         """A module's text as the body of a function that returns its exports."""
-        source, exports = COMMENT.sub("", source), []
+        source = COMMENT.sub("", source)
+        exports: list[str] = []
 
         def inside(found: re.Match) -> str:
             name = self.add(path.parent / found["file"])
