@@ -1,9 +1,10 @@
-"""A JupyterLab for browser tests, with folders of its own; it is ended by its id."""
+"""A JupyterLab for browser tests, with folders of its own, ended by its id; and its notebooks."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -67,3 +68,22 @@ def wait_for(server: subprocess.Popen, log: Path, runtime: Path) -> str:
                 pass
         time.sleep(0.2)
     raise AssertionError(f"JupyterLab did not start:\n{log.read_text()[-2000:]}")
+
+
+def write_notebook(path: Path, *cells: str) -> None:
+    """A notebook of code cells, not executed."""
+    empty = {"cell_type": "code", "execution_count": None, "outputs": [], "metadata": {}}
+    made = [{**empty, "id": f"cell-{i}", "source": c.strip()} for i, c in enumerate(cells)]
+    kernel = {"name": "python3", "display_name": "Python 3 (ipykernel)", "language": "python"}
+    whole = {"cells": made, "metadata": {"kernelspec": kernel}, "nbformat": 4, "nbformat_minor": 5}
+    path.write_text(json.dumps(whole), encoding="utf-8")
+
+
+def run_all(page, url: str, name: str) -> None:
+    """Open a notebook and run it from top to bottom."""
+    page.goto(f"{url}lab/tree/{name}?token={TOKEN}&reset")
+    page.wait_for_selector(".jp-NotebookPanel .jp-Cell", timeout=PATIENCE * 1000)
+    status = page.locator(".jp-StatusBar-Right, #jp-main-statusbar").get_by_text(re.compile("Idle"))
+    status.first.wait_for(timeout=PATIENCE * 1000)
+    page.get_by_role("menuitem", name="Run", exact=True).click()
+    page.get_by_text("Run All Cells", exact=True).click()

@@ -5,12 +5,10 @@ The server (lab_server.py) runs on a copy of a small notebook.
 
 from __future__ import annotations
 
-import json
-import re
 from pathlib import Path
 
 import pytest
-from lab_server import PATIENCE, TOKEN
+from lab_server import PATIENCE, run_all, write_notebook
 
 pytestmark = pytest.mark.browser
 CELL = """
@@ -27,25 +25,6 @@ def answer(change):
 slider.observe(answer, "value")
 widgets.VBox([slider, shown])
 """
-
-
-def write_notebook(path: Path, *cells: str) -> None:
-    """A notebook of code cells, not executed."""
-    empty = {"cell_type": "code", "execution_count": None, "outputs": [], "metadata": {}}
-    made = [{**empty, "id": f"cell-{i}", "source": c.strip()} for i, c in enumerate(cells)]
-    kernel = {"name": "python3", "display_name": "Python 3 (ipykernel)", "language": "python"}
-    whole = {"cells": made, "metadata": {"kernelspec": kernel}, "nbformat": 4, "nbformat_minor": 5}
-    path.write_text(json.dumps(whole), encoding="utf-8")
-
-
-def run_all(page, url: str, name: str) -> None:
-    """Open a notebook and run it from top to bottom."""
-    page.goto(f"{url}lab/tree/{name}?token={TOKEN}&reset")
-    page.wait_for_selector(".jp-NotebookPanel .jp-Cell", timeout=PATIENCE * 1000)
-    status = page.locator(".jp-StatusBar-Right, #jp-main-statusbar").get_by_text(re.compile("Idle"))
-    status.first.wait_for(timeout=PATIENCE * 1000)
-    page.get_by_role("menuitem", name="Run", exact=True).click()
-    page.get_by_text("Run All Cells", exact=True).click()
 
 
 def test_kernel_answers_a_widget(chromium, lab: tuple[str, Path]):

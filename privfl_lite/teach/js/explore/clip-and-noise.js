@@ -73,7 +73,8 @@ export const explorable = {
     { key: "kappa", label: "blind guess κ", min: 1e-4, max: 0.5, scale: "log", value: 0.01 },
   ],
   compute,
-  readouts: ({ most, gain, eps, shift }) => [
+  readouts: ({ most, gain, eps, shift, noise }) => [
+    ["noise σC", number(noise)],
     ["√T R/s", number(shift)],
     ["success, at most", percent(most, 3)],
     ["gain over blind", `× ${number(gain)}`],

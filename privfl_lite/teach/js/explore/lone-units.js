@@ -41,7 +41,7 @@ function grid(panel, units, { batch }) {
     s("rect", { x: 22, y: top, width: across * units.length, height: down * batch, class: "pfx-line pfx-stroke-frame", "stroke-width": 1 }),
     s("path", { d: parts.muted, class: "pfx-fill-muted", "fill-opacity": 0.45 }),
     s("path", { d: parts.attack, class: "pfx-fill-attack" }),
-    s("text", { x: 10, y: top + (down * batch) / 2, class: "pfx-label", "text-anchor": "middle", transform: `rotate(-90 10 ${top + (down * batch) / 2})` }, batch > 3 ? "images" : ""),
+    s("text", { x: 13, y: top + (down * batch) / 2, class: "pfx-label", "text-anchor": "middle", transform: `rotate(-90 13 ${top + (down * batch) / 2})` }, batch > 3 ? "images" : ""),
     s("text", { x: 22, y: top + down * batch + 18 }, s("tspan", { class: "pfx-fill-muted" }, "gray: on; "), s("tspan", { class: "pfx-fill-attack" }, `orange: on for one image alone (${lone})`)),
   );
 }

@@ -25,7 +25,7 @@ export function mount(el, explorable, { title, settings: given = {}, onChange } 
   let settings = starts(explorable, given);
   const svg = s("svg", { class: "pfx-stage" });
   const stage = new Stage(svg);
-  const readouts = h("dl", { class: "pfx-readouts" });
+  const readouts = h("div", { class: "pfx-readouts", role: "list" }); // no <dl>: every host styles it
   const say = h("p", { class: "pfx-say" });
   const live = h("p", { role: "status", style: "position:absolute;width:1px;height:1px;overflow:hidden;clip-path:inset(50%);margin:0" });
   const reset = h("button", { type: "button" }, "Reset");
@@ -42,13 +42,13 @@ export function mount(el, explorable, { title, settings: given = {}, onChange } 
     const width = Math.floor(svg.clientWidth);
     if (!width) return; // not to be seen yet
     const result = explorable.compute(settings);
-    stage.paint(width, () => explorable.draw(stage, result, settings, change));
+    stage.paint(width, () => explorable.draw(stage, result, settings, changeNow));
     root.classList.toggle("pfx-narrow", stage.narrow);
     svg.setAttribute("aria-label", explorable.say(result, settings));
     readouts.replaceChildren(...explorable.readouts(result, settings).map(([name, text]) => {
-      const dt = h("dt");
-      dt.innerHTML = name;
-      return h("div", { class: "pfx-readout" }, dt, h("dd", {}, text));
+      const what = h("span", { class: "pfx-what" });
+      what.innerHTML = name;
+      return h("div", { class: "pfx-readout", role: "listitem" }, what, h("b", {}, text));
     }));
     say.textContent = explorable.say(result, settings);
   }
@@ -65,6 +65,13 @@ export function mount(el, explorable, { title, settings: given = {}, onChange } 
     onChange?.({ ...settings });
     clearTimeout(told);
     told = setTimeout(() => (live.textContent = say.textContent), PAUSE);
+  }
+
+  // From a handle, which knows its place from the last picture: draw before it can move again.
+  function changeNow(some) {
+    change(some);
+    cancelAnimationFrame(asked);
+    render();
   }
 
   reset.addEventListener("click", () => change(starts(explorable, given)));

@@ -86,7 +86,7 @@ export class Plot {
       this.g.append(s("text", { x: left - 6, y: y + 4, class: "pfx-tick", "text-anchor": "end" }, tickText(axis, value)));
     }
     if (axis.label) {
-      const x = 11;
+      const x = 13;
       const y = (top + bottom) / 2;
       this.g.append(s("text", { x, y, class: "pfx-label", "text-anchor": "middle", transform: `rotate(-90 ${x} ${y})` }, axis.label));
     }

@@ -58,8 +58,8 @@ ${DARK_PAGES.map((page) => `${page} .pfx`).join(", ")} {${DARK}
 }
 .pfx-readouts { display: flex; flex-wrap: wrap; gap: 4px 26px; margin: 8px 0 0; padding: 8px 0 0; border-top: 1px solid var(--pfx-grid); }
 .pfx-readout { display: flex; flex-direction: column; margin: 0; min-width: 0; }
-.pfx-readout dt { margin: 0; padding: 0; font-weight: 400; font-size: 13.5px; color: var(--pfx-muted); overflow-wrap: anywhere; }
-.pfx-readout dd { margin: 0; padding: 0; font-weight: 600; font-size: 17px; font-variant-numeric: tabular-nums; }
+.pfx-what { font-size: 13.5px; color: var(--pfx-muted); }
+.pfx-readout b { font-weight: 600; font-size: 17px; font-variant-numeric: tabular-nums; }
 .pfx .pfx-say { margin: 6px 0 0; min-height: 2.9em; color: var(--pfx-ink); line-height: 1.45; }
 .pfx-axis { stroke: var(--pfx-frame); stroke-width: 1.5; }
 .pfx-grid { stroke: var(--pfx-grid); stroke-width: 1; }
