@@ -16,18 +16,24 @@ with needs("book"):
     import anywidget
 
 LABORATORY = """
+import { keepKeys } from "./explore/kit/notebook.js";
 import { mount } from "./lab/lab.js";
 
+const PROMISE = "The attack runs in this page. Your picture also goes to this notebook's kernel, " +
+  "as lab.image, and nowhere else.";
+
 function render({ model, el }) {
+  keepKeys(el);
   const lab = mount(el, model.get("options"));
-  const send = (image) => {
-    const pixels = Float32Array.from(image.data);
-    model.set("picture", { shape: Array.from(image.shape), data: new DataView(pixels.buffer) });
+  const send = (image, label) => {
+    const data = new DataView(Float32Array.from(image.data).buffer);
+    model.set("picture", { shape: Array.from(image.shape), data, label });
     model.save_changes();
   };
-  if (lab.image) send(lab.image);
+  lab.view.promise.textContent = PROMISE;
   lab.onImage = send;
-  return () => lab.destroy?.();
+  lab.ready.then(() => lab.image && send(lab.image, lab.label));
+  return () => lab.destroy();
 }
 
 export default { render };
@@ -48,27 +54,34 @@ class Laboratory(anywidget.AnyWidget):
     """The laboratory; ``image`` is the picture that the reader drew or chose."""
 
     options = traitlets.Dict().tag(sync=True)
-    picture = traitlets.Dict().tag(sync=True)  # shape (C, H, W), data: bytes of float32
+    picture = traitlets.Dict().tag(sync=True)  # shape (C, H, W), data (bytes of float32), label
 
     def __init__(self, options: dict[str, Any]):
         super().__init__(_esm=bundle(LABORATORY), options=options)
 
     @property
     def image(self) -> Tensor:
-        """The reader's picture (C, H, W) in [0, 1]; chosen or drawn in the widget."""
+        """The reader's picture (C, H, W) in [0, 1]."""
+        values = np.frombuffer(self._there()["data"], dtype=np.float32).copy()
+        return torch.from_numpy(values).view(*self._there()["shape"])
+
+    @property
+    def label(self) -> Tensor:
+        """Its class (1,), as the reader set it."""
+        return torch.tensor([int(self._there()["label"])])
+
+    def _there(self) -> dict[str, Any]:
         if not self.picture:
-            raise PrivflError(
-                "there is no picture yet: show the laboratory, then draw or choose one"
-            )
-        values = np.frombuffer(self.picture["data"], dtype=np.float32).copy()
-        return torch.from_numpy(values).view(*self.picture["shape"])
+            raise PrivflError("there is no picture yet: show the laboratory first, in a cell above")
+        return self.picture
 
 
 def lab(**options: Any) -> Laboratory:
     """The laboratory "Attack your own picture" in the notebook.
 
-    ``image`` of what is returned is the reader's picture as a tensor (C, H, W), for the package's
-    heavier attacks: ``pf.share(model, lab.image[None], y)``.
+    ``image`` (C, H, W) and ``label`` (1,) of what is returned are the reader's picture, for the
+    package's heavier attacks: ``pf.share(model, lab.image[None], lab.label)``. ``options``: of
+    ``mount`` in ``teach/js/lab/lab.js``, for example ``small=True``.
     """
     if not (JS / "lab" / "lab.js").is_file():
         raise PrivflError("this version of the package does not hold the laboratory")

@@ -31,7 +31,7 @@ DECLARED = re.compile(
 LISTED = re.compile(r"^export\s+\{([^}]*)\};?$", re.MULTILINE)
 DEFAULT = re.compile(r"^export\s+default\s+", re.MULTILINE)
 BESIDE = re.compile(r"new URL\(\s*[\"'](?P<file>\.[^\"']+)[\"'],\s*import\.meta\.url,?\s*\)")
-LEFT = re.compile(r"^(?:import|export)\b.*|.*\bimport\s*(?:\(|\.meta).*", re.MULTILINE)
+LEFT = re.compile(r"^(?:import|export)\b.{0,50}|\bimport\s*(?:\(|\.meta).{0,50}", re.MULTILINE)
 COMMENT = re.compile(r"^\s*//.*\n", re.MULTILINE)
 BLOB = 'const $blob = (text) => URL.createObjectURL(new Blob([text], { type: "text/javascript" }));'
 
@@ -74,14 +74,14 @@ class Bundle:
             return ""
 
         source = IMPORT.sub(inside, source)
-        source = BESIDE.sub(lambda m: self.beside(path.parent / m["file"]), source)
         exports += [found[1] for found in DECLARED.finditer(source)]
         source = LISTED.sub(listed, DECLARED.sub("", source))
         if DEFAULT.search(source):
             exports.append("default: $default")
             source = DEFAULT.sub("const $default = ", source)
-        if left := LEFT.search(source):
-            raise PrivflError(f"{path.name}: a bundle cannot hold {left[0].strip()[:60]!r}")
+        if left := LEFT.search(BESIDE.sub("", source)):
+            raise PrivflError(f"{path.name}: a bundle cannot hold {left[0]!r}")
+        source = BESIDE.sub(lambda m: self.beside(path.parent / m["file"]), source)
         return f"{source.strip()}\nreturn {{ {', '.join(exports)} }};"
 
     def beside(self, path: Path) -> str:

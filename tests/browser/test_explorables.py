@@ -12,6 +12,7 @@ from chromium import serve, shared_site
 from lab_server import PATIENCE, run_all, write_notebook
 
 from privfl_lite.teach.explorables import catalog
+from privfl_lite.teach.modules import JS
 
 pytestmark = [pytest.mark.book, pytest.mark.browser]
 NAMES = [*catalog()]
@@ -224,4 +225,58 @@ def test_a_picture_in_a_running_notebook(chromium, lab: tuple[str, Path]):
     page.locator(".jp-OutputArea .widget-label").wait_for(timeout=PATIENCE * 1000)
     press(page, slider, "ArrowRight", 2)
     page.get_by_text(re.compile(r"python has mu 2\.1")).wait_for(timeout=15_000)
+    assert not errors, errors
+
+
+LABORATORY = (
+    """
+import privfl_lite as pf
+lab = pf.teach.lab()
+lab
+""",
+    """
+import ipywidgets
+seen = ipywidgets.Label("nothing yet")
+def tell(change):
+    seen.value = f"{tuple(lab.image.shape)}, {lab.image.sum():.2f}, {lab.label}"
+lab.observe(tell, "picture")
+seen
+""",
+)
+
+
+def test_the_laboratory_hands_its_picture_to_python(chromium, lab: tuple[str, Path]):
+    """The tensor in Python is what stands on the grid, and follows when it is changed."""
+    if not (JS / "lab" / "lab.js").is_file():
+        pytest.skip("this checkout does not hold the laboratory (privfl_lite/teach/js/lab)")
+    url, folder = lab
+    write_notebook(folder / "laboratory.ipynb", *LABORATORY)
+    page = chromium.new_page(viewport={"width": 1280, "height": 900})
+    errors: list[str] = []
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    run_all(page, url, "laboratory.ipynb")
+    page.locator(".jp-OutputArea .pfl canvas").first.wait_for(timeout=PATIENCE * 1000)
+    told = page.locator(".jp-OutputArea .widget-label")
+    told.wait_for(timeout=PATIENCE * 1000)
+    pad = page.locator(".jp-OutputArea .pfl").get_by_role("application").first
+    pad.scroll_into_view_if_needed()
+    pad.focus()
+    for key in ("Space", "ArrowRight", "Space"):
+        page.keyboard.press(key)
+    page.wait_for_function(
+        "e => /^\\(1, 28, 28\\), \\d/.test(e.textContent)",
+        arg=told.element_handle(),
+        timeout=15_000,
+    )
+    first = told.inner_text()
+    box = pad.bounding_box()
+    page.mouse.move(box["x"] + 0.3 * box["width"], box["y"] + 0.3 * box["height"])
+    page.mouse.down()
+    page.mouse.move(box["x"] + 0.6 * box["width"], box["y"] + 0.7 * box["height"], steps=8)
+    page.mouse.up()
+    page.wait_for_function(
+        "([e, before]) => e.textContent !== before",
+        arg=[told.element_handle(), first],
+        timeout=15_000,
+    )
     assert not errors, errors

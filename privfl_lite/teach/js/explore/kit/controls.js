@@ -2,7 +2,7 @@
 //   { key, label, min, max, value, scale: "linear" | "log", step, whole, format }
 // The range input counts ticks from 0, so that a key press is one step on every scale.
 
-import { KEYS, h } from "./dom.js";
+import { h } from "./dom.js";
 import { number } from "./format.js";
 
 const TICKS = 200; // of a slider without a step
@@ -43,7 +43,7 @@ function moved(control, from, to) {
 }
 
 export function slider(control, value, onInput) {
-  const input = h("input", { type: "range", min: 0, max: ticks(control), step: 1, ...KEYS });
+  const input = h("input", { type: "range", min: 0, max: ticks(control), step: 1 });
   const output = h("span", { class: "pfx-value" }); // no <output>: the label would name it
   const name = h("span", { class: "pfx-name" });
   name.innerHTML = control.label;

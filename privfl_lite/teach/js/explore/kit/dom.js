@@ -1,8 +1,5 @@
 // Elements in one call: h("p", { class: "x" }, "text") for HTML, s("line", { x1: 0 }) for SVG.
 
-// On an element that has the focus: JupyterLab leaves arrow keys to it.
-export const KEYS = { "data-lm-suppress-shortcuts": "true" };
-
 const SVG = "http://www.w3.org/2000/svg";
 
 function fill(element, attributes, children) {

@@ -3,8 +3,14 @@
 
 import { mount } from "./mount.js";
 
+// JupyterLab takes arrow keys for itself, but not from an element that says so.
+export function keepKeys(el) {
+  el.addEventListener("focusin", ({ target }) => target.setAttribute("data-lm-suppress-shortcuts", "true"));
+}
+
 export function renderer(explorable) {
   return ({ model, el }) => {
+    keepKeys(el);
     const made = mount(el, explorable, {
       title: model.get("title"),
       settings: model.get("settings"),

@@ -2,7 +2,7 @@
 // side where there is room and below each other where there is not. Handles can be dragged, and
 // moved by arrow keys.
 
-import { KEYS, s } from "./dom.js";
+import { s } from "./dom.js";
 
 const NARROW = 560; // pixels
 const GAP = 18;
@@ -65,7 +65,7 @@ export class Stage {
     const index = this.handles.length;
     const dot = s("g", {
       class: "pfx-handle", transform: `translate(${x} ${y})`, "data-handle": index, tabindex: 0,
-      role: "slider", "aria-label": label, "aria-valuenow": value, "aria-valuetext": text, ...KEYS,
+      role: "slider", "aria-label": label, "aria-valuenow": value, "aria-valuetext": text,
     }, s("circle", { r: REACH, class: "pfx-reach" }), s("circle", { r: 7, class: `pfx-grip pfx-fill-${tone}` }));
     panel.g.append(dot);
     this.handles.push({ panel, x, y, move, step });
