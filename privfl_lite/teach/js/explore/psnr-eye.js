@@ -103,12 +103,14 @@ function reach(distort, target) {
   let [low, high] = [Math.log(1e-3), 0];
   let [below, above] = [off(low), off(high)];
   if (above <= 0) return 1;
+  let kept = 0; // the end that moved last; if it moves twice, the other one counts half
   for (let n = 0; n < 40; n += 1) {
     const middle = (low * above - high * below) / (above - below);
     const now = off(middle);
     if (Math.abs(now) < 1e-4) return Math.exp(middle);
-    if (now > 0) [high, above, below] = [middle, now, below / 2];
-    else [low, below, above] = [middle, now, above / 2];
+    if (now > 0) [high, above, below] = [middle, now, kept > 0 ? below / 2 : below];
+    else [low, below, above] = [middle, now, kept < 0 ? above / 2 : above];
+    kept = now;
   }
   return Math.exp((low + high) / 2);
 }
