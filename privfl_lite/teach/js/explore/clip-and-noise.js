@@ -55,7 +55,7 @@ function cloud(panel, { noise }, { clip }) {
 function gains(panel, { most }, settings) {
   const { sigma, kappa } = settings;
   const plot = new Plot(panel, { title: "Chance that the attacker succeeds", x: { domain: [0.05, 20], log: true, ticks: [0.1, 1, 10], label: "noise multiplier σ" }, y: { domain: [0, 1.04], ticks: [0, 0.25, 0.5, 0.75, 1] } });
-  const at = (key) => curve((v) => compute({ ...settings, sigma: v })[key], [0.05, 20], 110, true);
+  const at = (key) => curve((v) => compute({ ...settings, sigma: v })[key], [0.05, 20], 80, true);
   const points = at("most");
   plot.area(points, { tone: "attack", opacity: 0.13 });
   plot.line(at("byEps"), { tone: "good", dash: "6 5", width: 2 }).line(points, { tone: "attack" });
@@ -81,7 +81,7 @@ export const explorable = {
     ["ε at δ = 10⁻⁵", number(eps)],
   ],
   say: ({ most, noise }, { clip, kappa, rounds }) =>
-    `${clip >= LONGEST ? "The clip is longer than every gradient: it shortens nothing, and only the noise grows with it." : "The clip shortens the long arrows; its noise is measured in C, so a smaller C zooms the same picture."} With noise of ${number(noise)} in each entry, ${rounds > 1 ? `${number(rounds, 4)} releases lift` : "one release lifts"} a blind guess of ${percent(kappa)} to at most ${percent(most, 3)}.`,
+    `${clip >= LONGEST ? "The clip is longer than every gradient: it shortens nothing, and only the noise grows with it." : "The clip shortens the long arrows, and the noise is σC: a smaller C shrinks both."} With noise of ${number(noise)} in each entry, ${rounds > 1 ? `${number(rounds, 4)} releases lift` : "one release lifts"} a blind guess of ${percent(kappa)} to at most ${percent(most, 3)}.`,
   draw(stage, result, settings) {
     const [left, right] = stage.row([0.85, 1], 300, { tall: 225 });
     cloud(left, result, settings);

@@ -1,5 +1,5 @@
-// One photograph, seven distortions, one PSNR (def-psnr). Each distortion has one strength, found by
-// bisection so that its PSNR is the one asked for; where even the strongest does not reach it, that
+// One photograph, seven distortions, one PSNR (def-psnr). Each distortion has one strength, searched
+// so that its PSNR is the one asked for; where even the strongest does not reach it, that
 // one is shown with its own PSNR. SSIM as in def-ssim.
 
 import { DATA } from "./data/face.js";
@@ -47,11 +47,17 @@ const WINDOW = gaussian(1.5, 5);
 // Windows of 11 × 11 with Gaussian weights; those across the border are left out.
 function windows(image) {
   const side = SIDE - 10;
-  const rows = new Float64Array(SIDE * side);
-  for (let y = 0; y < SIDE; y += 1) for (let x = 0; x < side; x += 1) for (let k = 0; k < 11; k += 1) rows[y * side + x] += WINDOW[k] * image[y * SIDE + x + k];
-  const out = new Float64Array(side * side);
-  for (let y = 0; y < side; y += 1) for (let x = 0; x < side; x += 1) for (let k = 0; k < 11; k += 1) out[y * side + x] += WINDOW[k] * rows[(y + k) * side + x];
-  return out;
+  const along = (from, out, step, index) => {
+    for (let i = 0; i < out.length; i += 1) {
+      const at = index(i);
+      let sum = 0;
+      for (let k = 0; k < 11; k += 1) sum += WINDOW[k] * from[at + k * step];
+      out[i] = sum;
+    }
+    return out;
+  };
+  const rows = along(image, new Float64Array(SIDE * side), 1, (i) => Math.floor(i / side) * SIDE + (i % side));
+  return along(rows, new Float64Array(side * side), side, (i) => i);
 }
 
 function ssimPlane(a, b) {
@@ -84,23 +90,29 @@ export const DISTORTIONS = {
     return CLEAN[row + x] * (1 - place + x) + CLEAN[row + next] * (place - x);
   }),
   noise: (a) => each((x, i) => unit(x + 2 * a * a * NOISE[i])),
-  blur: (a) => smooth(CLEAN, gaussian(0.2 + 12 * a * a, Math.ceil(3 * (0.2 + 12 * a * a)))),
+  blur: (a) => smooth(CLEAN, gaussian(0.2 + 12 * a * a, Math.ceil(2.6 * (0.2 + 12 * a * a)))),
   "black patch": (a) => each((x, i) => {
     const [dx, dy] = [Math.abs((i % SIDE) - 0.46 * SIDE), Math.abs((Math.floor(i / SIDE) % SIDE) - 0.42 * SIDE)];
     return x * (1 - unit(0.8 * SIDE * a + 0.5 - Math.max(dx, dy)));
   }),
 };
 
+// The strength at which the PSNR is `target`, by the false position (Illinois) in logarithms.
 function reach(distort, target) {
-  const goal = 10 ** (-target / 10);
-  let [low, high] = [0, 1];
-  if (mse(distort(1), CLEAN) <= goal) return 1;
-  for (let n = 0; n < 18; n += 1) {
-    const middle = (low + high) / 2;
-    if (mse(distort(middle), CLEAN) > goal) high = middle;
-    else low = middle;
+  const off = (log) => Math.log(mse(distort(Math.exp(log)), CLEAN) + 1e-12) + (target * Math.LN10) / 10;
+  let [low, high] = [Math.log(1e-3), 0];
+  let [below, above] = [off(low), off(high)];
+  if (above <= 0) return 1;
+  let kept = 0; // the end that moved last; if it moves twice, the other one counts half
+  for (let n = 0; n < 40; n += 1) {
+    const middle = (low * above - high * below) / (above - below);
+    const now = off(middle);
+    if (Math.abs(now) < 1e-4) return Math.exp(middle);
+    if (now > 0) [high, above, below] = [middle, now, kept > 0 ? below / 2 : below];
+    else [low, below, above] = [middle, now, kept < 0 ? above / 2 : above];
+    kept = now;
   }
-  return (low + high) / 2;
+  return Math.exp((low + high) / 2);
 }
 
 export function compute({ psnr }) {

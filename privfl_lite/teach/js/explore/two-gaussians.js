@@ -17,7 +17,7 @@ export function epsilonAt(mu, delta) {
   if (deltaAt(mu, 0) <= delta) return 0;
   let low = 0;
   let high = (mu * mu) / 2 + mu * Math.max(0, -quantile(delta));
-  for (let n = 0; n < 100; n += 1) {
+  for (let n = 0; n < 50; n += 1) {
     const middle = (low + high) / 2;
     if (deltaAt(mu, middle) > delta) low = middle;
     else high = middle;

@@ -16,7 +16,7 @@ function erfSeries(x) {
 // exp(x²) erfc(x) for x ≥ 2: x + (1/2)/(x + (2/2)/(x + (3/2)/(x + …))), from the far end
 function erfcScaled(x) {
   let tail = x;
-  for (let n = 120; n >= 1; n -= 1) tail = x + n / 2 / tail;
+  for (let n = x < 3 ? 70 : x < 5 ? 32 : 16; n >= 1; n -= 1) tail = x + n / 2 / tail;
   return 1 / (Math.sqrt(Math.PI) * tail);
 }
 
