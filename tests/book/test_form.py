@@ -10,6 +10,9 @@ from chapters import SOURCES, read
 SECOND: tuple[str, ...] = (
     "first-answers",
     "matching-gradients",
+    "federated-learning",
+    "why-gradients-leak",
+    "through-the-layers",
 )  # chapters in the second edition's form
 LINES, CELL, COLUMNS = 150, 16, 79
 WORDS = 130  # before the first picture: a title and a hook
