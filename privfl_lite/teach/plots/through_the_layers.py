@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 
 import matplotlib.pyplot as plt
@@ -143,3 +143,21 @@ def dots(ax: Axes, at: Sequence[float], scores: Sequence, color: str, mark: str,
     for where, values in zip(at, scores, strict=True):
         ax.plot([where] * len(values), values, mark, color=color, ms=4, alpha=0.7)
     ax.set(ylabel="PSNR (dB)", ylim=(0, 165))
+
+
+def trained_figure(cells: Sequence[Mapping], threshold: float) -> Figure:
+    """PSNR of every digit of the study, by activation and way of training."""
+    recipes = list(dict.fromkeys(cell["recipe"] for cell in cells))
+    looks = {"sigmoid": ("attack", "o"), "tanh": ("good", "^"), "relu": ("defense", "s")}
+    fig, ax = plt.subplots(figsize=(5.2, 3.6))
+    for shift, (act, (color, mark)) in zip((-0.22, 0.0, 0.22), looks.items(), strict=True):
+        mine = [cell for cell in cells if cell["act"] == act]
+        x = [recipes.index(c["recipe"]) + shift + 0.04 * (c["seed"] - 1.5) for c in mine]
+        for at, cell in zip(x, mine, strict=True):
+            ax.plot([at] * len(cell["psnr"]), cell["psnr"], mark, color=COLORS[color], ms=3)
+        ax.plot([], [], mark, color=COLORS[color], label=act.replace("relu", "ReLU"))
+    ax.axhline(threshold, color="gray", ls=":")
+    ax.set_xticks(range(len(recipes)), [r.replace(", ", ",\n") for r in recipes], fontsize=10)
+    ax.set(ylabel="PSNR (dB)", ylim=(0, 165))
+    fig.legend(loc="outside upper center", ncol=3, fontsize=10)
+    return fig
