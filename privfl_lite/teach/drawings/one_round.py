@@ -15,19 +15,19 @@ PICTURES = 3  # shown of each client
 
 def draw() -> Figure:
     """Three clients with their digits, the server, what goes down, what comes up, three ears."""
-    fig, ax = paper(12, 9.6)
-    box(ax, 3.2, 7.1, 5.6, 1.9, "", fill="server")
-    write(ax, 6, 8.5, "server", weight="bold")
-    write(ax, 6, 7.65, "adds the average Δ to θ")
+    fig, ax = paper(12, 8.7)
+    box(ax, 3.2, 6.5, 5.6, 1.7, "", fill="server")
+    write(ax, 6, 7.75, "server", weight="bold")
+    write(ax, 6, 7.0, "adds the average Δ to θ")
     clients = load("mnist").clients(3, "iid", per_client=PICTURES, seed=0)
     for k, x in enumerate((0.3, 4.3, 8.3)):
         _client(ax, x, k, clients[k][0])
         middle = 6.0 + 1.5 * (k - 1)
-        arrow(ax, (middle - 0.35, 7.0), (x + 1.35, 3.6), color=COLORS["defense"])
-        arrow(ax, (x + 2.05, 3.6), (middle + 0.35, 7.0), color=COLORS["attack"])
-    write(ax, 1.5, 5.6, "down:\nthe weights θ", COLORS["defense"])
-    write(ax, 10.5, 5.6, "up:\nonly the\nchange Δ", COLORS["attack"])
-    for number, at in (("1", (3.2, 9.0)), ("2", (6.35, 5.3)), ("3", (11.7, 3.5))):
+        arrow(ax, (middle - 0.35, 6.4), (x + 1.35, 3.6), color=COLORS["defense"])
+        arrow(ax, (x + 2.05, 3.6), (middle + 0.35, 6.4), color=COLORS["attack"])
+    write(ax, 1.5, 5.3, "down:\nthe weights θ", COLORS["defense"])
+    write(ax, 10.5, 5.3, "up:\nonly the\nchange Δ", COLORS["attack"])
+    for number, at in (("1", (3.2, 8.2)), ("2", (6.35, 5.0)), ("3", (11.7, 3.5))):
         _listener(ax, number, at)
     write(ax, 6, 0.3, "1 the server     2 on the line     3 another client", COLORS["attack"])
     return fig

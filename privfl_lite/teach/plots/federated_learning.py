@@ -24,7 +24,7 @@ from ..figures import COLORS
 
 BENDS = np.array([[1.0, 0.12], [0.15, 1.0]])  # curvature of each client's loss, by coordinate
 WANTS = np.array([[-1.1, -0.7], [1.1, 0.8]])  # its lowest point
-START, RATE = np.array([-0.9, 1.3]), 0.5
+START, RATE = np.array([1.5, -1.2]), 0.5
 GOAL = (BENDS * WANTS).sum(0) / BENDS.sum(0)  # the lowest point of the pooled loss
 
 
@@ -49,11 +49,11 @@ def valley_frame(steps: int, rounds: int) -> Figure:
     """Contours of both losses, the last round's paths, and the server's way."""
     points, paths = valley_rounds(steps, rounds)
     fig, ax = plt.subplots(figsize=(4.6, 3.5))
-    x, y = np.meshgrid(np.linspace(-1.9, 1.9, 90), np.linspace(-1.5, 1.7, 80))
-    for k, color in enumerate((COLORS["defense"], COLORS["good"])):
+    x, y = np.meshgrid(np.linspace(-1.8, 1.9, 90), np.linspace(-1.5, 1.5, 80))
+    for k, color in enumerate((COLORS["defense"], COLORS["accent"])):
         a, c = BENDS[k], WANTS[k]
         height = a[0] * (x - c[0]) ** 2 + a[1] * (y - c[1]) ** 2
-        ax.contour(x, y, height, levels=(0.05, 0.3, 0.9), colors=color, alpha=0.35, linewidths=1)
+        ax.contour(x, y, height, levels=(0.05, 0.3, 0.9), colors=color, alpha=0.5, linewidths=1)
         ax.plot(*paths[k].T, ".-", color=color, ms=4, lw=1, label=f"client {k + 1}, last round")
     ax.plot(*points.T, "o-", color=COLORS["attack"], ms=4, label="server")
     ax.plot(*GOAL, "*", color="black", ms=13, label="lowest pooled loss")
