@@ -18,14 +18,14 @@ PIXELS = (0.2, 0.8, 0.4)
 
 def draw() -> Figure:
     """Above: two equations leave a direction open. Below: two more close it."""
-    fig, ax = paper(12, 6.6)
-    write(ax, 1.9, 6.1, "coefficients")
-    write(ax, 4.6, 6.1, "pixels")
-    write(ax, 6.5, 6.1, "known")
+    fig, ax = paper(12, 6.9)
+    write(ax, 1.9, 6.5, "coefficients")
+    write(ax, 4.6, 6.5, "pixels")
+    write(ax, 6.5, 6.5, "known")
     _block(
         ax, 5.6, BY_GRADIENT, "$\\nabla W$ is sent", "2 equations, 3 unknowns:\none direction open"
     )
-    _block(ax, 2.5, BY_OUTPUT, "$u$ comes from above", "together rank 3:\none solution")
+    _block(ax, 2.4, BY_OUTPUT, "$u$ comes from above", "together rank 3:\none solution")
     return fig
 
 
