@@ -37,7 +37,7 @@ NAMES = (
     "modelcloak-fixed/epsilon",
     "modelcloak-fixed/training",
     "noise-and-epsilon/attack",
-    "why-gradients-leak/trained",
+    "through-the-layers/trained",
 )
 
 

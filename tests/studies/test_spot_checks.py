@@ -93,7 +93,7 @@ SPOTS = {
         {"net": "mlp", "attack": "likelihood", "sigma": 0.001, "clip": 0.25, "rounds": 1}
     ),
     "changing-the-model/precode": Spot({"part": "attack", "draw": "none", "attack": "L-BFGS"}),
-    "why-gradients-leak/trained": Spot({"act": "sigmoid", "recipe": "untrained", "seed": 0}),
+    "through-the-layers/trained": Spot({"act": "sigmoid", "recipe": "untrained", "seed": 0}),
 }
 
 

@@ -1,4 +1,4 @@
-"""Chapter 1: every labelled statement checked by numbers, and every exercise check put to the test.
+"""Chapter "Federated learning": each statement by numbers, each exercise check put to the test.
 
 A statement's test draws random shapes and values, and also goes where its conditions do not hold.
 """
@@ -51,6 +51,26 @@ def one_round(net: nn.Module, clients: list, weighting: str = "examples") -> Ten
     run = pf.FedAvg(net, clients, 1, plan, weighting=weighting, fast=False, show=False)
     list(run)
     return vector(weights(run.model)) - vector(weights(net))
+
+
+def test_ex_fedavg_by_hand():
+    """Two clients, one weight: every number of the example."""
+    wants, sizes, theta, eta = torch.tensor([4.0, 0.0]), torch.tensor([1.0, 3.0]), 2.0, 0.5
+    share = sizes / sizes.sum()
+
+    def updates(steps: int) -> Tensor:
+        walk = [descend(lambda t, c=c: t - c, torch.tensor(theta), eta, steps) for c in wants]
+        return torch.stack([delta for delta, _ in walk])
+
+    assert updates(1).tolist() == [1.0, -1.0]
+    step = float(share @ updates(1))
+    assert step == -0.5
+    pooled = float(share @ (theta - wants))
+    assert pooled == 1.0 and -eta * pooled == step  # as if all examples lay in one place
+    assert updates(2).tolist() == [1.5, -1.5]
+    assert -eta * 2 * (theta - wants[0]) - updates(2)[0] == 0.5  # the drift of two steps ...
+    assert eta**2 * 1 * 2 * (2 * 1 / 2) == 0.5  # ... is the bound: L = 1, G = 2
+    assert (4 * step - 1 * 1.0) / 3 == updates(1)[1]  # what client 1 computes of client 2
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -405,6 +425,20 @@ def spy_backwards(before, after, mine, n_mine, n_other):
     return {n: -t for n, t in spy(before, after, mine, n_mine, n_other).items()}
 
 
+def who_sent(model, delta, candidates, eta, steps, follow=True):
+    gaps = []
+    for x, y in candidates:
+        guess = (update if follow else scaled_gradient)(model, x, y, eta, steps)
+        gaps.append((vector(guess) - vector(delta)).norm())
+    return torch.stack(gaps).argmin()
+
+
+def careless_who_sent(model, delta, candidates, eta, steps):
+    for x, y in candidates:
+        update(model, x, y, eta, steps, copy_it=False)
+    return 0
+
+
 def nothing(*_):
     return None
 
@@ -416,6 +450,8 @@ def nothing(*_):
         (checks.check_update, update),
         (checks.check_cosines, cosines),
         (checks.check_spy, spy),
+        (checks.check_who_sent, who_sent),
+        (checks.check_who_sent, lambda *a: int(who_sent(*a))),
     ],
 )
 def test_right_answer_is_accepted(check, answer, expect):
@@ -443,6 +479,11 @@ def test_right_answer_is_accepted(check, answer, expect):
         (checks.check_spy, spy_unscaled, "one step is left"),
         (checks.check_spy, spy_backwards, "sign is turned"),
         (checks.check_spy, lambda *a: 1 / 0, "ZeroDivisionError"),
+        (checks.check_who_sent, lambda *a: who_sent(*a, follow=False), "gradient at the start"),
+        (checks.check_who_sent, careless_who_sent, "copy.deepcopy"),
+        (checks.check_who_sent, lambda *a: 7, "from 0 to 4"),
+        (checks.check_who_sent, lambda *a: a[1], "from 0 to 4"),
+        (checks.check_who_sent, lambda *a: (who_sent(*a) + 3) % 5, "nearest"),
     ],
 )
 def test_slip_gets_a_helpful_word(check, answer, word, expect):
@@ -451,7 +492,10 @@ def test_slip_gets_a_helpful_word(check, answer, word, expect):
 
 @pytest.mark.parametrize(
     "check",
-    [checks.check_average, checks.check_update, checks.check_cosines, checks.check_spy],
+    [
+        *(checks.check_average, checks.check_update, checks.check_cosines, checks.check_spy),
+        checks.check_who_sent,
+    ],
 )
 def test_empty_answer_is_not_an_error(check, expect):
     for empty in (nothing, None, ...):

@@ -443,7 +443,7 @@ CELLS = {  # study: a cell that is quick with such settings, and needs no downlo
     "modelcloak-fixed/training": {"data": "faces", "where": "client"},
     "noise-and-epsilon/attack": {"net": "lenet", "attack": "likelihood"},
     "changing-the-model/precode": {"part": "train", "draw": "strong"},
-    "why-gradients-leak/trained": {"act": "sigmoid", "recipe": "untrained"},
+    "through-the-layers/trained": {"act": "sigmoid", "recipe": "untrained"},
 }
 
 

@@ -12,7 +12,7 @@ import privfl_lite as pf
 from privfl_lite.attacks.analytic.recursive import Recursive, Step
 from privfl_lite.models import Net
 from privfl_lite.studies import STUDIES
-from privfl_lite.studies.why_gradients_leak import trained as recursive_trained
+from privfl_lite.studies.through_the_layers import trained as recursive_trained
 
 DIGITS = pf.load("mnist")
 
@@ -164,7 +164,7 @@ def test_one_step_update_serves_as_well_as_a_gradient():
 
 @pytest.fixture(scope="module")
 def trained() -> dict:
-    return STUDIES["why-gradients-leak/trained"].show()
+    return STUDIES["through-the-layers/trained"].show()
 
 
 def read(trained: dict, *acts: str, recipe: str = "", learned: bool = False) -> tuple[int, int]:
@@ -206,7 +206,7 @@ def test_what_the_chapter_says_of_trained_networks(trained):
 )
 def test_stored_cells_of_trained_networks_come_out_again(trained, act, recipe, falls):
     """Two of the twelve digits behind one network."""
-    study = STUDIES["why-gradients-leak/trained"]
+    study = STUDIES["through-the-layers/trained"]
     stored = next(c for c in trained["cells"] if c["act"] == act and recipe in c["recipe"])
     cell = {k: stored[k] for k in ("act", "recipe", "seed")}
     again = study.compute({**trained["settings"], "images": 2}, cell)

@@ -1,6 +1,6 @@
 """Recursion over layers: from the last layer back to the image by linear algebra alone.
 
-Model Entanglement Eq. 11–12, and R-GAP (Zhu & Blaschko 2021). Proofs: "Why gradients leak"."""
+Model Entanglement Eq. 11–12, and R-GAP (Zhu & Blaschko 2021). Proofs: "Through the layers"."""
 
 from __future__ import annotations
 

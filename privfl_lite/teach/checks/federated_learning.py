@@ -1,4 +1,4 @@
-"""Checks for the Code exercises of chapter 1 (federated learning in one page of code).
+"""Checks for the Code exercises of "Federated learning in one page of code".
 
 Each draws random inputs, compares with the book's own answer, and tries the usual slips one by one,
 so that "Not yet" comes with the place to look at. ``updates`` are dictionaries name -> tensor.
@@ -195,3 +195,52 @@ def check_spy(answer: Callable[..., Tensors]) -> None:
         }
         hint = "solve (after − before) = (n_mine·mine + n_other·other) / (n_mine + n_other)"
         _judge(got, other, slips, f"that is not the other's update; {hint} for `other`")
+
+
+RIVALS = (2, 7, 11, 12, 13)  # seeds whose update looks like another client's first gradient
+
+
+def _suspects(seed: int) -> tuple[torch.nn.Module, list[tuple[Tensor, Tensor]]]:
+    """A small network, and the data of five clients."""
+    rng = generator(seed)
+    model = build("mlp", (1, 4, 4), classes=3, seed=seed, hidden=(5,), act="tanh").double()
+    data = []
+    for _ in range(5):
+        x = torch.rand(6, 1, 4, 4, generator=rng, dtype=torch.float64)
+        data.append((x, torch.randint(3, (6,), generator=rng)))
+    return model, data
+
+
+@exercise("Whoever follows the rules of training finds the data that fit to the last digit.")
+def check_who_sent(answer: Callable[..., int]) -> None:
+    """answer(model, delta, candidates, eta, steps): the number of the client that sent delta."""
+    eta, steps = 3.0, 10
+    for seed in RIVALS:
+        model, data = _suspects(seed)
+        start = {n: p.detach().clone() for n, p in model.named_parameters()}
+        sent = [_moved(model, x, y, eta, steps, False) for x, y in data]
+        first = torch.stack([_flat(_moved(model, x, y, eta, 1, False)) for x, y in data])
+        who = seed % len(data)
+        got = as_tensor(answer(model, copy.deepcopy(sent[who]), list(data), eta, steps))
+        if got is None or got is ...:
+            raise Wrong("nothing came back; replace the dots by the number of a client")
+        if not close(dict(model.named_parameters()), start):
+            raise Wrong("your function changed the server's model; train a copy.deepcopy of it")
+        if not isinstance(got, Tensor) or got.numel() != 1 or float(got) not in range(len(data)):
+            raise Wrong(f"return one number from 0 to {len(data) - 1}, the place in `candidates`")
+        if int(got) == who:
+            continue
+        target = _flat(sent[who])
+        naive = {
+            int((target - steps * first).norm(dim=1).argmin()),
+            int(torch.cosine_similarity(target[None], first).argmax()),
+        }
+        if int(got) in naive:
+            raise Wrong(
+                "you compared with the gradient at the start, which is another client's here; "
+                "train on each candidate by the same rules, then compare the updates"
+            )
+        raise Wrong(
+            f"client {who} sent it, you say {int(got)}; take `steps` full steps on each candidate "
+            "from the server's weights, and return the one whose update is nearest"
+        )

@@ -1,4 +1,4 @@
-"""Checks for the exercises of chapter 2, "Why gradients leak": right, or what to look at."""
+"""Checks for the exercises of "Why gradients leak": right, or what to look at."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from itertools import count, islice
 import torch
 from torch import Tensor
 from torch.func import grad
-from torch.nn.functional import conv2d, cross_entropy
+from torch.nn.functional import cross_entropy
 
 from ...runtime import generator
 from ..check import TRIALS, Wrong, close, exercise, tensor
@@ -84,40 +84,6 @@ def check_label_counts(label_counts: Callable[[Tensor, Tensor, int], Tensor]) ->
         raise Wrong("these are not the counts; solve ∇b = p̄ − counts / B for them")
 
 
-@exercise("That is Eq. 14 as it should stand, sum included.")
-def check_conv_gradient(conv_gradient: Callable[[Tensor, Tensor, int], Tensor]) -> None:
-    """``conv_gradient(x, delta, k)`` -> ∂ℓ/∂W (K, C, k, k) of a convolution without padding."""
-    for trial in range(TRIALS):
-        rng = generator(trial)
-        B, C, K, k, side = 1 + trial % 3, 1 + trial % 2, 2, 3, 6
-        x = torch.randn(B, C, side, side, generator=rng)
-        delta = torch.randn(B, K, side - k + 1, side - k + 1, generator=rng)
-        W = torch.zeros(K, C, k, k)
-        right = grad(lambda W, x=x, delta=delta: (conv2d(x, W) * delta).sum())(W).double()
-        found = tensor(conv_gradient(x.clone(), delta.clone(), k), (K, C, k, k), "the gradient")
-        if close(found, right):
-            continue
-        for turned in ((2, 3), (2,), (3,)):
-            if close(found, right.flip(turned)):
-                raise Wrong(
-                    "the kernel is turned round: entry (h, w) goes with pixel (i + h, j + w), "
-                    "not (i − h, j − w)"
-                )
-        positions = delta[0, 0].numel()
-        if B > 1 and (close(found * B, right) or close(found * B * positions, right)):
-            raise Wrong(
-                "take the sum over the batch, not the mean: delta has the 1/B in it already"
-            )
-        if close(found * positions, right):
-            raise Wrong("take the sum over the positions (i, j), not the mean")
-        if close(found.transpose(2, 3), right):
-            raise Wrong("rows and columns of the kernel are exchanged")
-        raise Wrong(
-            "some terms are missing: sum δ[n, d, i, j] · x[n, c, i + h, j + w] over every position "
-            "(i, j) and every example n"
-        )
-
-
 @exercise("No bias, and still the head gives its whole input away.")
 def check_head_without_bias(read_head: Callable[[Tensor, Tensor], Tensor]) -> None:
     """``read_head(g_weight, W)`` -> r (D,) behind a softmax head without bias, from one example."""
@@ -145,3 +111,50 @@ def check_head_without_bias(read_head: Callable[[Tensor, Tensor], Tensor]) -> No
         if cosine < -1 + 1e-6:
             raise Wrong("the sign is turned round: exactly one entry of p − e_y is negative")
         raise Wrong("the direction is not that of r; every row of the gradient is a multiple of r")
+
+
+def _mixed(trial: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """∇W, ∇b of a layer, the images that two rows or more show, and those in no row alone.
+
+    Rows: three and two units of their own for images 0 and 1, mixtures that lie in [0, 1] (image 2
+    is in these only), mixtures that do not, and units that are off.
+    """
+    rng = generator(trial)
+    x = torch.rand(3 + trial % 2, 12, generator=rng)
+    B = len(x)
+    own = torch.zeros(5, B)
+    own[[0, 1, 2, 3, 4], [0, 0, 0, 1, 1]] = torch.randn(5, generator=rng)
+    inside = torch.rand(4, B, generator=rng) + 0.1  # all of one sign: a mean of images
+    outside = torch.randn(3, B, generator=rng) * torch.tensor([1.0, -1.3, 1.1, -0.7])[:B]
+    signals = torch.cat([own, inside, outside, torch.zeros(2, B)]) / B
+    signals = signals[torch.randperm(len(signals), generator=rng)]
+    dust = 1 + 1e-6 * torch.randn(len(signals), 12, generator=rng)  # 32-bit rounding
+    return signals @ x * dust, signals.sum(1), x[:2], x[2:]
+
+
+@exercise("Only what repeats is a picture; whatever does not is a mixture, or cannot be told.")
+def check_read_batch(read_batch: Callable[[Tensor, Tensor], Tensor]) -> None:
+    """``read_batch(g_weight, g_bias)`` -> (k, in): each image that two or more rows show, once."""
+    for trial in range(TRIALS):
+        g_weight, g_bias, right, _ = _mixed(trial)
+        found = tensor(
+            read_batch(g_weight.clone(), g_bias.clone()),
+            None,
+            "the images",
+            nan="some bias gradients are zero (units that are off); drop these rows first",
+        )
+        if found.dim() != 2 or found.shape[1] != right.shape[1]:
+            raise Wrong(f"return a tensor (k, {right.shape[1]}): one row for each image found")
+        near = torch.cdist(found, right.double(), p=torch.inf) < 1e-3  # (found, right)
+        if not near.any(1).all():
+            raise Wrong(
+                "one of your images is a mixture: it may lie in [0, 1], but no other row agrees "
+                "with it; keep only rows that repeat"
+            )
+        if not near.any(0).all():
+            raise Wrong(
+                "an image is missing that several rows show; rows agree only up to rounding, so "
+                "compare them with a tolerance such as 0.0001"
+            )
+        if len(found) > len(right):
+            raise Wrong("an image stands there more than once; skip rows that you already have")

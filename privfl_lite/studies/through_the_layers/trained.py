@@ -1,4 +1,4 @@
-"""Does the recursion read trained networks as well? (chapter: why gradients leak)
+"""Does the recursion read trained networks as well? (chapter: through the layers)
 
 One digit, one step, DLG's LeNet with three activations, at random weights and after three ways of
 training. With ReLU every failure is looked into: do the equations of R-GAP still have full rank if
@@ -162,7 +162,7 @@ def _compute(settings: dict, cell: dict) -> dict:
 
 
 STUDY = Study(
-    name="why-gradients-leak/trained",
+    name="through-the-layers/trained",
     about="the recursion on LeNets at random weights and after three ways of training",
     settings=_settings,
     cells=_cells,

@@ -1,0 +1,1 @@
+"""Figures and measurements of single chapters that are too long for a page, a file each."""
