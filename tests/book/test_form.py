@@ -9,7 +9,10 @@ from chapters import SOURCES, read
 
 SECOND: tuple[str, ...] = (
     "first-answers",
+    "malicious-server",
     "matching-gradients",
+    "measuring-leakage",
+    "membership",
 )  # chapters in the second edition's form
 LINES, CELL, COLUMNS = 150, 16, 79
 WORDS = 130  # before the first picture: a title and a hook
