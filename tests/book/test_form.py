@@ -7,14 +7,17 @@ import re
 import pytest
 from chapters import SOURCES, read
 
-SECOND: tuple[str, ...] = (
+SECOND = (  # chapters in the second edition's form
+    "federated-learning",
     "first-answers",
     "generative-priors",
+    "malicious-server",
     "matching-gradients",
-    "federated-learning",
-    "why-gradients-leak",
+    "measuring-leakage",
+    "membership",
     "through-the-layers",
-)  # chapters in the second edition's form
+    "why-gradients-leak",
+)
 LINES, CELL, COLUMNS = 150, 16, 79
 WORDS = 130  # before the first picture: a title and a hook
 HIDDEN = {"hide-input", "hide-cell", "remove-input", "remove-cell"}

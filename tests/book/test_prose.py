@@ -27,10 +27,11 @@ def words(name: str) -> str:
 
 
 def printed(name: str) -> str:
-    """All text that a chapter's cells have printed."""
+    """All text that a chapter's cells have printed, tables included."""
     notebook = json.loads((BOOK / f"{name}.ipynb").read_text(encoding="utf-8"))
     outputs = [o for c in notebook["cells"] for o in c.get("outputs", [])]
-    return "".join("".join(o.get("text", "")) for o in outputs)
+    texts = [o.get("text", "") or o.get("data", {}).get("text/plain", "") for o in outputs]
+    return "\n".join("".join(text) for text in texts)
 
 
 def reading(name: str) -> tuple[float, float]:

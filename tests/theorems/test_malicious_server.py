@@ -72,7 +72,7 @@ def below(rows: Tensor) -> Tensor:
 EDGES = torch.tensor([0.0, 1.0, 2.0, 3.0], dtype=torch.float64)
 
 
-def test_the_example_worked_by_hand():
+def test_ex_imprint_hand():
     x = torch.tensor([[0.2, 0.4], [0.6, 0.4], [0.9, 0.9]], dtype=torch.float64)
     s, edges = torch.tensor([2.0, -1.0, 1.0]).double(), torch.tensor([0.1, 0.4, 0.6, 0.8]).double()
     on = (x.mean(1)[None] > edges[:, None]).double()
@@ -471,6 +471,38 @@ SUSPECT = {
 }
 
 
+def candidates(W: Tensor, b: Tensor, g_weight: Tensor, g_bias: Tensor, every: bool = True):
+    """(image, whether it lowers the rank of the gradient) for each pair of units."""
+    rank = torch.linalg.matrix_rank
+    for i, j in product(range(len(b)), repeat=2):
+        d = g_bias[i] - g_bias[j]
+        if d.abs() < 1e-9 or not (every or j == i + 1):
+            continue
+        x = (g_weight[i] - g_weight[j]) / d
+        on = (W @ x + b > 0).to(x)
+        rest = g_weight - (on[i] - on[j]) * d * torch.outer(on, x)
+        yield x, bool(rank(rest, rtol=1e-9) < rank(g_weight, rtol=1e-9))
+
+
+def read_pairs(*given: Tensor, **options: bool) -> Tensor:
+    images: list[Tensor] = []
+    for x, lowers in candidates(*given, **options):
+        if lowers and all((x - y).norm() > 1e-6 for y in images):
+            images.append(x)
+    return torch.stack(images)
+
+
+PAIRS = {
+    lambda W, b, gW, gb: ...: "nothing yet",
+    lambda W, b, gW, gb: gW / gb[:, None]: "none of the rows|zero difference",
+    lambda *g: torch.stack([x for x, _ in candidates(*g)]): "are mixtures",
+    lambda *g: torch.stack([x for x, lowers in candidates(*g) if lowers]): "several times",
+    lambda *g: read_pairs(*g, every=False): "not neighbors alone",
+    lambda W, b, gW, gb: gW: "none of the rows",
+    lambda W, b, gW, gb: gb: "one row an image",
+}
+
+
 @pytest.mark.parametrize(
     ("check", "right", "wrong"),
     [
@@ -490,8 +522,9 @@ SUSPECT = {
             lambda W, V: bool(torch.linalg.svdvals(V)[1] < 0.01 * torch.linalg.svdvals(V)[0]),
             SUSPECT,
         ),
+        (checks.check_read_pairs, read_pairs, PAIRS),
     ],
-    ids=["read", "expected", "occupied", "suspicious"],
+    ids=["read", "expected", "occupied", "suspicious", "pairs"],
 )
 def test_checks(check, right, wrong, capsys):
     assert check(right)

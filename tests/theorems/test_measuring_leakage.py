@@ -39,6 +39,25 @@ def pair(seed: int, *shape: int) -> tuple[Tensor, Tensor]:
 # --- units ---
 
 
+def test_ex_measure_hand():
+    """The example of three pixels: every number of its table, the fit by least squares."""
+    x = np.array([0.1, 0.5, 0.9])
+    table = {
+        (0.2, 0.6, 1.0): (0.01, 0.173, 20.0, 0.0),
+        (0.2, 0.4, 0.8): (0.01, 0.173, 20.0, 0.0038),
+        (0.5, 0.5, 0.5): (0.107, 0.566, 9.7, 0.107),
+        (0.9, 0.5, 0.1): (0.427, 1.131, 3.7, 0.0),
+    }
+    for handed_in, (mse, l2, psnr, fitted) in table.items():
+        a, b = (torch.tensor(np.array(v)).view(1, 1, 1, 3) for v in (handed_in, x))
+        found = (f(a, b).item() for f in (metrics.mse, metrics.l2))
+        assert tuple(round(v, 3) for v in found) == (mse, l2)
+        assert metrics.psnr(a, b).item() == pytest.approx(psnr, abs=0.05)
+        design = np.stack([handed_in, np.ones(3)], 1)
+        left = design @ np.linalg.lstsq(design, x, rcond=None)[0] - x
+        assert np.mean(left**2) == pytest.approx(fitted, abs=5e-4)
+
+
 @pytest.mark.parametrize("shape", [(5, 1, 28, 28), (3, 3, 32, 32), (2, 1, 11, 17)])
 def test_prop_psnr_from_l2(shape: tuple[int, ...]):
     """MSE = L2²/N; PSNR = 10 log10 N − 20 log10 L2; the bounds hold in [0, 1] and only there."""
@@ -425,6 +444,25 @@ def centered_distance(x_hat: Tensor, candidates: Tensor) -> Tensor:
     return torch.cdist(a, b).argmin(1)
 
 
+def find_moved(x_hat: Tensor, candidates: Tensor, absolute: bool = True, rows: bool = True):
+    """Index and shift by the largest correlation over all shifts, in the Fourier domain."""
+    a, b = (t - t.mean((1, 2, 3), keepdim=True) for t in (x_hat, candidates))
+    a, b = (t / t.flatten(1).norm(dim=1).view(-1, 1, 1, 1) for t in (a, b))
+    product_ = torch.fft.fft2(a)[:, None] * torch.fft.fft2(b).conj()
+    match = torch.fft.ifft2(product_).real.sum(2)  # (B, n, H, W)
+    match = match.abs() if absolute else match
+    match = match if rows else match[:, :, :1]
+    height, width = match.shape[2:]
+    best = match.flatten(1).argmax(1)
+    shift = torch.stack([best % (height * width) // width, best % width], 1)
+    return best // (height * width), shift
+
+
+def moved(x_hat: Tensor, candidates: Tensor, change) -> tuple[Tensor, Tensor]:
+    index, shift = find_moved(x_hat, candidates)
+    return index, change(shift)
+
+
 @pytest.mark.parametrize(
     ("check", "answer"),
     [
@@ -432,6 +470,7 @@ def centered_distance(x_hat: Tensor, candidates: Tensor) -> Tensor:
         ("standard_psnr", lambda f: 2 * (f - SHIFT)),
         ("wilson", right_interval),
         ("identify", right_identify),
+        ("find_moved", find_moved),
     ],
 )
 def test_checks_accept_right_answers(check, answer, expect):
@@ -463,6 +502,16 @@ def test_checks_accept_right_answers(check, answer, expect):
         ("identify", lambda a, c: torch.cdist(a.flatten(1), c.flatten(1)).argmin(1), "own mean"),
         ("identify", centered_distance, "own norm"),
         ("identify", lambda a, c: cosine(a, c, True).argmax(1), "absolute value"),
+        ("find_moved", lambda a, c: ..., "replace the dots"),
+        ("find_moved", lambda a, c: find_moved(a, c)[0], "a pair"),
+        ("find_moved", lambda a, c: (torch.ones(4), torch.zeros(4, 2)), "every candidate"),
+        ("find_moved", lambda a, c: (right_identify(a, c), torch.zeros(4, 2)), "every shift"),
+        ("find_moved", lambda a, c: find_moved(a, c, rows=False), "every shift"),
+        ("find_moved", lambda a, c: find_moved(a, c, absolute=False), "absolute correlation"),
+        ("find_moved", lambda a, c: moved(a, c, lambda s: -s), "shifts back"),
+        ("find_moved", lambda a, c: moved(a, c, lambda s: s - torch.tensor([6, 7])), "whole turns"),
+        ("find_moved", lambda a, c: moved(a, c, lambda s: s.flip(1)), "exchanged"),
+        ("find_moved", lambda a, c: moved(a, c, lambda s: 0 * s), "shifts are"),
     ],
 )
 def test_checks_say_what_is_wrong(check, answer, hint, expect):

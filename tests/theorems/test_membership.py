@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from scipy.special import gammaln, ndtr, ndtri
+from scipy.stats import binomtest
 
 from privfl_lite import metrics, models
 from privfl_lite.attacks.membership.scores import LabelOracle, boundary_scores, gap_scores
@@ -26,6 +27,21 @@ def area(a: np.ndarray, b: np.ndarray) -> float:
     cuts = [np.inf, *np.unique(np.concatenate([a, b]))[::-1]]
     fpr, tpr = [np.mean(b >= c) for c in cuts], [np.mean(a >= c) for c in cuts]
     return float(np.trapezoid(tpr, fpr))
+
+
+def test_ex_membership_hand():
+    """The example by hand: scores, five pairs of six, and two thirds for right answers."""
+    g = torch.tensor([[2.0, 0], [0, 1], [-1, 1], [0, -1], [1, 1]])
+    upload = g[:2].mean(0)
+    assert upload.tolist() == [1, 0.5]
+    score = g @ upload
+    assert score.tolist() == [2, 0.5, -0.5, -0.5, 1.5]
+    assert (score >= 0.5).tolist() == [True, True, False, False, True]
+    assert metrics.auc(score[:2], score[2:]) == pytest.approx(5 / 6)
+    right = np.array([1, 1, 1, 1, 0])
+    assert metrics.auc(right[:2], right[2:]) == pytest.approx(2 / 3)
+    accuracy = right[:2].mean(), right[2:].mean()
+    assert 0.5 + (accuracy[0] - accuracy[1]) / 2 == pytest.approx(2 / 3)  # prop-gap-auc
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -267,6 +283,45 @@ def test_checks_accept_and_say_what_is_wrong(expect):
     ]
     for check, answer, says in trials:
         expect(check, answer, says)
+
+
+def audit(members, others, tau, delta_dp, level=0.025, lines=(0, 1), least=0.0):
+    """ε at least, from Clopper and Pearson's bounds by scipy's own binomial test."""
+
+    def rate(scores, side: str) -> float:
+        found = binomtest(int((scores >= tau).sum()), len(scores))
+        ends = found.proportion_ci(1 - 2 * level, method="exact")
+        return getattr(ends, side)
+
+    tpr, fpr = rate(members, "low"), rate(others, "high")
+    with np.errstate(all="ignore"):
+        first, second = (tpr - delta_dp) / fpr, (1 - fpr - delta_dp) / (1 - tpr)
+        bounds = np.nan_to_num(np.log([first, second]), nan=-1.0)
+    return max(least, *(float(bounds[i]) for i in lines))
+
+
+def observed(members, others, tau, delta_dp):
+    tpr, fpr = ((s >= tau).double().mean().item() for s in (members, others))
+    return max(0.0, math.log((tpr - delta_dp) / fpr) if fpr else 0.0)
+
+
+@pytest.mark.parametrize(
+    ("answer", "hint"),
+    [
+        (audit, "Right"),
+        (lambda *a: ..., "nothing yet"),
+        (lambda *a: "x", "one number"),
+        (observed, "observed rates"),
+        (lambda m, o, t, d: audit(m, o, t, 0.0), "δ is missing"),
+        (lambda *a: audit(*a, level=0.05), "2.5 % on each side"),
+        (lambda *a: audit(*a, lines=(0, 0)), "first line alone"),
+        (lambda *a: audit(*a, lines=(1, 1)), "second line alone"),
+        (lambda *a: audit(*a, least=-9.0), "never negative"),
+        (lambda *a: 1.0, "the bound is"),
+    ],
+)
+def test_check_epsilon_at_least(answer, hint, expect):
+    expect(checks.check_epsilon_at_least, answer, hint)
 
 
 # --- the stored study ---

@@ -142,3 +142,57 @@ def check_suspicious(suspicious: Callable[[Tensor, Tensor], bool]) -> None:
         for kind, hint in hints.items():
             if bool(begun(suspicious(*_layers(kind, trial)))) != (kind != "honest"):
                 raise Wrong(hint)
+
+
+def _disguised(trial: int) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Random rows (24, 10) and biases, gradients of a block with equal columns, images (4, 10).
+
+    Drawn again until every image is separated from the others by some pair of units, and no mixture
+    switches on just the units of an image (it would pass the test of the rank, too).
+    """
+    rng = generator(trial)
+    while True:
+        W = torch.randn(24, 10, generator=rng, dtype=torch.float64)
+        b = 0.5 * torch.randn(24, generator=rng, dtype=torch.float64)
+        x = torch.rand(4, 10, generator=rng, dtype=torch.float64)
+        s = 0.5 + torch.rand(4, generator=rng, dtype=torch.float64)
+        s[:2] = -s[:2]
+        on = (x @ W.T + b > 0).T  # (24, 4)
+        split = (
+            (on.int()[:, None] - on.int()).flatten(0, 1).double()
+        )  # (576, 4), by a pair of units
+        several = split[split.abs().sum(1) > 1] * s
+        mixed = (several @ x) / several.sum(1, keepdim=True)
+        posing = ((mixed @ W.T + b > 0)[:, None] == on.T).all(2).any()
+        if split[split.abs().sum(1) == 1].any(0).all() and not posing:
+            return W, b, on.double() @ (s[:, None] * x), on.double() @ s, x
+
+
+@exercise("No order of the rows was needed: parallel columns give the batch away.")
+def check_read_pairs(read_pairs: Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]) -> None:
+    """``read_pairs(W, b, g_weight, g_bias)`` -> the images of the batch, each once."""
+    for trial in range(TRIALS):
+        *given, x = _disguised(trial)
+        divides = "pairs of units that no image tells apart have a zero difference; leave them out"
+        found = tensor(read_pairs(*(t.clone() for t in given)), None, "the images", nan=divides)
+        if found.dim() != 2 or found.shape[1] != 10:
+            raise Wrong(f"return (hits, 10), one row an image; yours is {tuple(found.shape)}")
+        distance = torch.cdist(found, x)
+        there, real = distance.amin(0) < 1e-5, distance.amin(1) < 1e-5
+        if not there.any():
+            raise Wrong(
+                "none of the rows is an image; subtract the gradients of two units, in weight and "
+                "bias, and divide"
+            )
+        if not real.all():
+            raise Wrong(
+                f"{int((~real).sum())} of your {len(found)} rows are mixtures; take a candidate's "
+                "share away from the whole gradient: only for a true image the rank falls"
+            )
+        if not there.all():
+            raise Wrong(
+                f"{int(there.sum())} of 4 images are there; try all pairs of units, not neighbors "
+                "alone, and both signs of the signal"
+            )
+        if len(found) > 4:
+            raise Wrong("each image is there, but some several times; keep one of each")

@@ -109,3 +109,48 @@ def check_identify(identify: Callable[[Tensor, Tensor], Tensor]) -> None:
             }[case]
             hits = int((found == true).sum())
             raise Wrong(f"of images handed in {case}, {hits} of 5 are identified; {hint}")
+
+
+@exercise("Neither contrast, nor sign, nor position hides the image from this judge.")
+def check_find_moved(find_moved: Callable[[Tensor, Tensor], Sequence[Tensor]]) -> None:
+    """``find_moved(x_hat, candidates)`` -> index (B,) and cyclic shift (B, 2), blind to a x + b."""
+    rng = generator(1)
+    candidates = torch.rand(9, 2, 6, 7, generator=rng)
+    true = torch.tensor([4, 0, 8, 3])
+    moves = torch.tensor([[0, 0], [1, 0], [0, 5], [4, 6]])
+    moved = [
+        torch.roll(candidates[c], tuple(s), (1, 2))
+        for c, s in zip(true, moves.tolist(), strict=True)
+    ]
+    clean = torch.stack(moved) + 0.002 * torch.randn(4, 2, 6, 7, generator=rng)
+    cases = {"as they are": clean, "darker": 0.3 * clean, "as negatives": 1 - 0.5 * clean}
+    for case, x_hat in cases.items():
+        answer = begun(find_moved(x_hat.clone(), candidates.clone()))
+        if not pair(answer):
+            raise Wrong("return a pair: the indices (B,) and the shifts (B, 2)")
+        index = tensor(answer[0], (4,), "the list of indices").long()
+        shift = tensor(answer[1], (4, 2), "the list of shifts").long()
+        _compare_moved(case, index == true, shift, moves)
+
+
+def _compare_moved(case: str, hits: Tensor, shift: Tensor, moves: Tensor) -> None:
+    """Say what is wrong with the indices first, then with the shifts."""
+    size = torch.tensor([6, 7])
+    if not hits[0]:
+        other = "center and scale each image, and take the absolute correlation"
+        hint = other if case != "as they are" else "compare with every candidate"
+        raise Wrong(f"an image that was not moved, handed in {case}, is not found; {hint}")
+    if not hits.all():
+        raise Wrong(
+            f"handed in {case}, {int(hits.sum())} of 4 are found; those that were moved are not: "
+            "try every shift of rows and of columns together"
+        )
+    if torch.equal(shift, moves):
+        return
+    if torch.equal((-shift) % size, moves):
+        raise Wrong("these are the shifts back; give those by which the candidate was moved")
+    if torch.equal(shift % size, moves):
+        raise Wrong("right up to whole turns; give numbers from 0 to H − 1 and from 0 to W − 1")
+    if torch.equal(shift.flip(1), moves):
+        raise Wrong("rows and columns are exchanged; the first number is for rows")
+    raise Wrong(f"the images are found, but the shifts are {moves.tolist()}")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import torch
+from scipy.stats import beta
 from torch import Tensor
 
 from ... import metrics
@@ -81,3 +83,65 @@ def check_gradient_scores(gradient_scores: Callable[[Tensor, Tensor, Tensor], Te
         if torch.allclose(answer, -right, rtol=1e-3, atol=1e-4):
             raise Wrong("the sign is turned round: members should score high")
         raise Wrong("the score is the inner product of g − μ with upload − μ")
+
+
+def _audit(hits: int, m: int, false: int, n: int, level: float = 0.025) -> tuple[float, float]:
+    """TPR from below and FPR from above, by Clopper and Pearson, each wrong with ``level``."""
+    tpr = float(beta.ppf(level, hits, m - hits + 1)) if hits else 0.0
+    fpr = float(beta.ppf(1 - level, false + 1, n - false)) if false < n else 1.0
+    return tpr, fpr
+
+
+def _lines(tpr: float, fpr: float, delta_dp: float) -> tuple[float, float]:
+    """ε by the two lines of prop-dp-bounds-roc, 0 where a line says nothing."""
+    one = math.log((tpr - delta_dp) / fpr) if tpr > delta_dp and fpr > 0 else 0.0
+    two = math.log((1 - fpr - delta_dp) / (1 - tpr)) if 1 - fpr > delta_dp and tpr < 1 else 0.0
+    return max(one, 0.0), max(two, 0.0)
+
+
+@exercise("An attack that works refutes every smaller ε.")
+def check_epsilon_at_least(
+    epsilon_at_least: Callable[[Tensor, Tensor, float, float], float],
+) -> None:
+    """``epsilon_at_least(members, others, tau, delta_dp)`` -> ε that the attack rules out below."""
+    # the first line decides, the second, neither; no false alarm; with a large δ
+    cases = ((2.0, 2.0, 0.0), (2.0, -0.5, 0.0), (0.0, 0.0, 0.0), (3.0, 3.5, 1e-5), (2.0, 1.5, 0.1))
+    for trial, (shift, tau, delta_dp) in enumerate(cases):
+        rng = generator(trial)
+        members = torch.randn(180, generator=rng) + shift
+        others = torch.randn(200 + trial, generator=rng)
+        counts = int((members >= tau).sum()), 180, int((others >= tau).sum()), len(others)
+        given = members.clone(), others.clone(), tau, delta_dp
+        found = number(epsilon_at_least(*given), "the bound")
+        right = max(_lines(*_audit(*counts), delta_dp))
+        if not close(found, right, atol=1e-4):
+            raise _audited(found, counts, delta_dp, right)
+
+
+def _audited(
+    found: float, counts: tuple[int, int, int, int], delta_dp: float, right: float
+) -> Wrong:
+    """What went wrong on the way to a bound."""
+    hits, m, false, n = counts
+    tpr, fpr = _audit(*counts)
+    plain = max(_lines(hits / m, false / n, delta_dp))
+    wrongs = {
+        "you inserted the observed rates; a bound needs TPR from below and FPR from above": plain,
+        "δ is missing: it is subtracted from what stands on the left": max(_lines(tpr, fpr, 0.0)),
+        "use 2.5 % on each side, so that both bounds hold with 95 %": max(
+            _lines(*_audit(*counts, level=0.05), delta_dp)
+        ),
+        "the first line alone; the second, about those who are not accused, says more here": _lines(
+            tpr, fpr, delta_dp
+        )[0],
+        "the second line alone; the first, about those who are accused, says more here": _lines(
+            tpr, fpr, delta_dp
+        )[1],
+    }
+    if found < 0:
+        return Wrong("ε is never negative; where neither line says anything, return 0")
+    for hint, wrong in wrongs.items():
+        if close(found, wrong, atol=1e-4):
+            return Wrong(hint)
+    said = f"{hits} of {m} members and {false} of {n} others accused, δ = {delta_dp:g}"
+    return Wrong(f"for {said}, the bound is {right:.3f}, not {found:.3f}")
