@@ -36,7 +36,7 @@ NAMES = (
     "modelcloak-fixed/attack",
     "modelcloak-fixed/epsilon",
     "modelcloak-fixed/training",
-    "noise-and-epsilon/attack",
+    "what-epsilon-buys/attack",
     "why-gradients-leak/trained",
 )
 
