@@ -82,11 +82,12 @@ def chapter(folder: Path, whole: str = SAMPLE) -> list:
 def test_hint_is_folded_and_rubric_is_for_instructors_only(tmp_path):
     cells = chapter(tmp_path)
     plain = text(copies.make("dcs2", cells, INDEX, 1, solutions=False))
-    assert "> **Exercise 15.1** (★ Think, 5 min. A question).\n>\n> Why?" in plain
+    name = f"Exercise {INDEX.chapters['dcs2']}.1"
+    assert f"> **{name}** (★ Think, 5 min. A question).\n>\n> Why?" in plain
     assert "<details><summary>Hint</summary>\n\nLook at $x$.\n\n</details>" in plain
     assert "Because" not in plain and "One point" not in plain
     whole = text(copies.make("dcs2", cells, INDEX, 1, solutions=True))
-    assert "> **Rubric for Exercise 15.1.**\n>\n> One point for the reason." in whole
+    assert f"> **Rubric for {name}.**\n>\n> One point for the reason." in whole
     assert "Because." in whole and "Not written yet" not in whole
     page = executed.text(cells[0], cells, 1)
     assert "One point" not in page and "Because." in page

@@ -20,7 +20,7 @@ LINES = ("-", "--", ":", "-.", (0, (4, 1, 1, 1, 1, 1)))
 
 def two_worlds(sigmas: Sequence[float]) -> Figure:
     """The law of what leaves with and without one record, for growing noise."""
-    fig, axes = plt.subplots(len(sigmas), 1, figsize=(5.4, 1.35 * len(sigmas) + 0.5), sharex=True)
+    fig, axes = plt.subplots(len(sigmas), 1, figsize=(5.4, 1.25 * len(sigmas) + 0.5), sharex=True)
     y = np.linspace(-4, 5, 500)
     for ax, sigma in zip(axes, sigmas, strict=True):
         for where, color, name in ((0, OUT, "without you"), (1, IN, "with you")):
@@ -28,8 +28,8 @@ def two_worlds(sigmas: Sequence[float]) -> Figure:
             ax.plot(y, height, color=color, lw=2, label=name)
             ax.fill_between(y, height, color=color, alpha=0.15)
         right, eps = ndtr(1 / (2 * sigma)), analytic_gaussian_epsilon(sigma)
-        said = f"σ = {sigma:g}\nbest guess\nright: {right:.0%}\nε = {eps:.1f}"
-        ax.text(1.02, 0.95, said, transform=ax.transAxes, va="top", fontsize=10)
+        said = f"σ = {sigma:g}\nbest guess\n{right:.0%} right\nε = {eps:.1f}"
+        ax.text(1.02, 0.95, said, transform=ax.transAxes, va="top", fontsize=11)
         ax.set(yticks=[], ylim=(0, None))
         ax.grid(False)
     axes[0].legend(loc="upper left", fontsize=10)
