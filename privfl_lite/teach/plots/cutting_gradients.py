@@ -21,7 +21,7 @@ def opening(
     x: Tensor, sent: Mapping[str, Upload], naive: Mapping[str, Tensor], solved: Mapping[str, Tensor]
 ) -> Figure:
     """For each defense: its cut gradient, and below it the digit and what two attackers find."""
-    fig = plt.figure(figsize=(5.2, 2.6 * len(sent)))
+    fig = plt.figure(figsize=(5.2, 2.4 * len(sent)))
     grid = fig.add_gridspec(2 * len(sent), 3, height_ratios=(0.55, 1.6) * len(sent))
     for k, (name, upload) in enumerate(sent.items()):
         ax = fig.add_subplot(grid[2 * k, :])

@@ -36,7 +36,7 @@ def pick(cells: Sequence[dict], net: str, attack: str) -> list[dict]:
 def one_axis(cells: Sequence[dict], named: Mapping[float, float], candidates: int) -> Figure:
     """What matching rebuilds, how often a list names the digit, and ε, over one axis of noise."""
     ratios = {"height_ratios": [0.45, 1, 1, 1]}
-    fig, axes = plt.subplots(4, 1, figsize=(5.2, 5.9), sharex=True, gridspec_kw=ratios)
+    fig, axes = plt.subplots(4, 1, figsize=(5.2, 5.5), sharex=True, gridspec_kw=ratios)
     _strip(axes[0], pick(cells, "mlp", "likelihood"))
     for key, (name, color, mark) in ATTACKS.items():
         some = [c for c in pick(cells, *key) if c["sigma"] >= 1e-3]
