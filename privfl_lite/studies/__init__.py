@@ -36,8 +36,8 @@ NAMES = (
     "modelcloak-fixed/attack",
     "modelcloak-fixed/epsilon",
     "modelcloak-fixed/training",
-    "noise-and-epsilon/attack",
     "through-the-layers/trained",
+    "what-epsilon-buys/attack",
 )
 
 

@@ -8,6 +8,7 @@ import pytest
 from chapters import SOURCES, read
 
 SECOND = (  # chapters in the second edition's form
+    "cutting-gradients",
     "federated-learning",
     "first-answers",
     "generative-priors",
@@ -15,7 +16,9 @@ SECOND = (  # chapters in the second edition's form
     "matching-gradients",
     "measuring-leakage",
     "membership",
+    "noise-and-epsilon",
     "through-the-layers",
+    "what-epsilon-buys",
     "why-gradients-leak",
 )
 LINES, CELL, COLUMNS = 150, 16, 79

@@ -89,7 +89,7 @@ SPOTS = {
     ),
     "modelcloak-fixed/epsilon": Spot({"sigma": 6, "rounds": 100}),
     "modelcloak-fixed/training": Spot({"data": "faces", "where": "no noise", "seed": 0}),
-    "noise-and-epsilon/attack": Spot(
+    "what-epsilon-buys/attack": Spot(
         {"net": "mlp", "attack": "likelihood", "sigma": 0.001, "clip": 0.25, "rounds": 1}
     ),
     "changing-the-model/precode": Spot({"part": "attack", "draw": "none", "attack": "L-BFGS"}),

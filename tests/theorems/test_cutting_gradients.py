@@ -21,6 +21,7 @@ from privfl_lite.gradients import flat
 from privfl_lite.studies import STUDIES
 from privfl_lite.studies.cutting_gradients import attack as cutting
 from privfl_lite.teach.checks import cutting_gradients as checks
+from privfl_lite.teach.drawings import zero_is_not_zero
 from privfl_lite.wire import Plan
 
 SHAPE = (1, 12, 12)
@@ -38,6 +39,21 @@ def batch() -> tuple[Tensor, Tensor]:
 
 def net(act: str = "sigmoid", shape: tuple = SHAPE):
     return pf.models.build("lenet", shape, 10, act=act, init=0.5 if act == "sigmoid" else 0.1)
+
+
+# --- by hand ---
+
+
+def test_ex_cutting_by_hand():
+    """Every number of the example, and the drawing of it."""
+    w, b = np.outer([0.5, -0.2], [0.8, 0.2]), np.array([0.5, -0.2])
+    assert np.allclose(w, [[0.4, 0.1], [-0.16, -0.04]])
+    assert np.allclose(zero_is_not_zero.gradient(), np.column_stack([w, b]))
+    cut = [torch.tensor(t) * largest(torch.tensor(t)[None], 0.5)[0] for t in (w, b)]
+    assert np.allclose(cut[0], [[0.4, 0], [-0.16, 0]]) and np.allclose(cut[1], [0.5, 0])
+    assert np.allclose(zero_is_not_zero.pruned(), np.column_stack([t.numpy() for t in cut]))
+    assert np.allclose(cut[0][0] / cut[1][0], [0.8, 0])
+    assert np.isclose(0.16 / 0.5, 0.32) and 0.2 < 0.32 and np.isclose(-0.16 / 0.8, -0.2)
 
 
 # --- pruning ---
@@ -373,3 +389,33 @@ def test_check_masked_distance(answer, says, expect):
 )
 def test_check_label_from_mask(answer, says, expect):
     expect(checks.check_label_from_mask, answer, says)
+
+
+def masked_newton(h, sent, v):
+    return checks.damped(h, sent, v, sent != 0)
+
+
+def undamped(h, sent, v, sign: float = 1.0, steps: int = 3):
+    keep = sent != 0
+    for _ in range(steps):
+        j = torch.func.jacfwd(h)(v)[keep]
+        v = v - sign * 0.1 * torch.linalg.lstsq(j, (h(v) - sent)[keep, None]).solution[:, 0]
+    return v
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        (masked_newton, "Right"),
+        (lambda *a: masked_newton(*a).numpy(), "Right"),
+        (lambda h, s, v: checks.damped(h, s, v, torch.ones_like(s) > 0), "still count"),
+        (lambda h, s, v: v, "still the start"),
+        (lambda *a: undamped(*a, sign=-1.0), "sign of the step"),
+        (undamped, "more often"),
+        (lambda h, s, v: v / 0 * 0, "diverge"),
+        (lambda h, s, v: s, "shape (6,)"),
+        (lambda h, s, v: ..., "replace the dots"),
+    ],
+)
+def test_check_solve(answer, says, expect):
+    expect(checks.check_solve, answer, says)

@@ -1,4 +1,4 @@
-"""Chapter "Noise, clipping and what ε buys": its statements, its exercises and its study."""
+"""Chapter "Noise and ε": its statements, its examples and its exercises."""
 
 from __future__ import annotations
 
@@ -10,13 +10,11 @@ import torch
 from scipy.special import ndtr, ndtri
 from scipy.stats import norm
 
-from privfl_lite import load, models, privacy
-from privfl_lite.client import share
+from privfl_lite import privacy
 from privfl_lite.defenses import DPSGD, DPGaussian
 from privfl_lite.runtime import generator
-from privfl_lite.studies import STUDIES
-from privfl_lite.studies.noise_and_epsilon.attack import averaged
 from privfl_lite.teach.checks import noise_and_epsilon as checks
+from privfl_lite.teach.drawings import clip_then_noise
 
 exact = privacy.analytic_gaussian_delta
 analytic_gaussian_epsilon = privacy.analytic_gaussian_epsilon
@@ -30,6 +28,28 @@ def hockey(p: np.ndarray, q: np.ndarray, eps: float) -> float:
 def laws(n: int = 12, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     rng = np.random.default_rng(seed)
     return rng.dirichlet(np.ones(n)), rng.dirichlet(np.ones(n))
+
+
+# --- by hand ---
+
+
+def test_ex_noise_by_hand() -> None:
+    """Every number of the example, the picture that draws it included."""
+    assert clip_then_noise.GRADIENTS == ((3, 4), (0.6, 0), (0, -2))
+    g = np.array(clip_then_noise.GRADIENTS)
+    assert np.linalg.norm(g, axis=1) == pytest.approx([5, 0.6, 2])
+    assert g.sum(0) == pytest.approx([3.6, 2]) and g[1:].sum(0) == pytest.approx([0.6, -2])
+    assert np.linalg.norm(g.sum(0) - g[1:].sum(0)) == pytest.approx(5)
+    cut = np.array([clip_then_noise.clipped(row) for row in clip_then_noise.GRADIENTS])
+    assert cut == pytest.approx(np.array([[0.6, 0.8], [0.6, 0], [0, -1]]))
+    with_it, without = cut.sum(0), cut[1:].sum(0)
+    assert with_it == pytest.approx([1.2, -0.2]) and without == pytest.approx([0.6, -1])
+    seen = np.array([1.3, -0.1])
+    near, far = ((seen - m) @ (seen - m) for m in (with_it, without))
+    assert (near, far) == pytest.approx((0.02, 1.30))
+    loss = norm.logpdf(seen, with_it).sum() - norm.logpdf(seen, without).sum()
+    assert loss == pytest.approx(0.64) and math.exp(loss) == pytest.approx(1.9, abs=0.01)
+    assert math.exp(loss) / (1 + math.exp(loss)) == pytest.approx(0.65, abs=0.01)
 
 
 # --- the definition and one release ---
@@ -221,22 +241,6 @@ def test_prop_subsampling(q: float, eps: float) -> None:
     assert privacy.epsilon(2.0, 0.1, 100) < simple / 10
 
 
-def test_prop_local_central() -> None:
-    rng, clients, sigma, clip = generator(0), 25, 2.0, 0.5
-    local = sigma * clip * torch.randn(4000, clients, generator=rng)
-    assert local.mean(1).std().item() == pytest.approx(sigma * clip / 5, rel=0.05)
-    shares = local / clients**0.5  # what part 3 says
-    assert shares.mean(1).std().item() == pytest.approx(sigma * clip / clients, rel=0.05)
-    # multipliers: noise on what is seen, over how far one client moves it
-    seen = {"sum, local": local.sum(1).std(), "sum, shares": shares.sum(1).std()}
-    assert seen["sum, local"].item() / clip == pytest.approx(sigma * clients**0.5, rel=0.05)
-    assert seen["sum, shares"].item() / clip == pytest.approx(sigma, rel=0.05)
-    assert shares.std().item() / clip == pytest.approx(sigma / clients**0.5, rel=0.05)
-
-
-# --- what any attacker can rebuild ---
-
-
 def best(t: float, mu: float) -> float:
     return float(ndtr(ndtri(t) + mu))
 
@@ -256,94 +260,10 @@ def test_lem_gaussian_test() -> None:
     assert best(0.2, mu) == pytest.approx(norm.sf(norm.isf(0.2) - mu))  # attained
 
 
-def hits(rows: torch.Tensor, s: float, draws: int, rounds: int = 1) -> float:
-    """How often the nearest row is the true one, after averaging noise s over the rounds."""
-    rng, many = generator(5), rows.repeat(draws, 1)
-    noise = sum(torch.randn(many.shape, generator=rng) for _ in range(rounds)) / rounds
-    nearest = torch.cdist(many + s * noise, rows).argmin(1)
-    return (nearest == torch.arange(len(rows)).repeat(draws)).float().mean().item()
-
-
-def test_thm_reconstruction_bound() -> None:
-    pair = torch.tensor([[1.0, 0, 0], [-1.0, 0, 0]])
-    for s in (0.5, 1.0, 3.0):  # two opposite candidates meet the bound
-        assert hits(pair, s, 20_000) == pytest.approx(best(0.5, 1 / s), abs=0.008)
-        assert hits(pair / 2, s, 20_000) == pytest.approx(ndtr(0.5 / s), abs=0.008)
-    rows = torch.randn(50, 40, generator=generator(1))
-    rows = rows / rows.norm(dim=1, keepdim=True)  # all at the full norm
-    for s in (0.2, 0.4, 1.0):
-        found = hits(rows, s, 300)
-        assert found <= best(1 / 50, 1 / s) + 0.01
-        assert found >= 0.6 * best(1 / 50, 1 / s)  # and it is no empty bound
-    nine = hits(rows, 1.2, 300, rounds=9)
-    assert best(1 / 50, 1 / 1.2) + 0.1 < nine <= best(1 / 50, 3 / 1.2) + 0.01
-    assert hits(3 * rows, 1.0, 300) > best(1 / 50, 1.0) + 0.3  # without the clip it does not hold
-    # the (ε, δ) form is never below, and for the best ε equal
-    for kappa, sigma in ((0.01, 1.0), (0.02, 3.0)):
-        lines = [math.exp(e) * kappa + exact(sigma, e) for e in np.linspace(0, 6, 4000)]
-        assert min(lines) == pytest.approx(best(kappa, 1 / sigma), rel=1e-4)
-        assert min(lines) >= best(kappa, 1 / sigma) - 1e-12
-
-
-def test_lem_kappa_balls() -> None:
-    rng = generator(2)
-    images = torch.rand(30, 2, generator=rng)  # two pixels: the best guess can be searched
-    r = math.sqrt(2) * 10 ** (-15 / 20)
-    apart = torch.cdist(images, images)
-    low, high = ((apart <= k * r).float().mean(1).max().item() for k in (1, 2))
-    grid = torch.cartesian_prod(*[torch.linspace(0, 1, 200)] * 2)
-    kappa = (torch.cdist(grid, images) <= r).float().mean(1).max().item()
-    assert low <= kappa + 1e-6 and kappa <= high
-    assert kappa > low and kappa < high  # here both are strict
-
-
-# --- the study ---
-
-
 def test_gaussian_epsilon_inverts_delta() -> None:
     for sigma in (1e-3, 0.1, 1.0, 20.0):
         assert exact(sigma, analytic_gaussian_epsilon(sigma)) == pytest.approx(1e-5, rel=1e-4)
     assert analytic_gaussian_epsilon(1e6) == 0.0
-
-
-def test_averaged_rounds_are_clipped_gradients_with_less_noise() -> None:
-    digits = load("mnist")
-    x, y = digits.sample(2)
-    net = models.build("mlp", digits)
-    clean = share(net, x, y, DPSGD(1.0, 0.0), each=1).tensors
-    upload = averaged(net, x, y, sigma=0.4, clip=1.0, rounds=16)
-    assert upload.knows.noise.std == pytest.approx(0.1)
-    noise = torch.cat([(upload.tensors[n] - t).flatten() for n, t in clean.items()])
-    assert noise.std().item() == pytest.approx(0.1, rel=0.02)
-    again = upload.imitator()(x[:, None], y[:, None])
-    for n, t in clean.items():
-        torch.testing.assert_close(again[n], t, rtol=1e-4, atol=1e-6)
-
-
-def cells(**want: object) -> list[dict]:
-    stored = STUDIES["noise-and-epsilon/attack"].show()["cells"]
-    return [c for c in stored if all(c[k] == v for k, v in want.items())]
-
-
-def test_study_says_what_the_chapter_says() -> None:
-    def mean(sigma: float, clip: float = 1.0, rounds: int = 1, attack: str = "likelihood") -> float:
-        return cells(net="mlp", sigma=sigma, clip=clip, rounds=rounds, attack=attack)[0]["mean"]
-
-    assert mean(0.001) > 30 and mean(0.1) < 10  # rebuilt, and lost
-    assert cells(net="mlp", sigma=0.1, clip=1.0, rounds=1)[0]["epsilon"] > 90
-    assert mean(0.1, rounds=64) > mean(0.1) + 6  # rounds bring it back
-    assert mean(0.01, clip=16.0) < mean(0.01) - 3  # a clip that does not bite costs quality
-    assert abs(mean(0.01, clip=0.25) - mean(0.01)) < 1  # one that bites: only σ counts
-    assert abs(mean(0.01, attack="cosine") - mean(0.01)) < 4
-
-
-def test_a_stored_cell_comes_out_again() -> None:
-    study = STUDIES["noise-and-epsilon/attack"]
-    (cell,) = cells(net="mlp", attack="likelihood", sigma=0.01, clip=1.0, rounds=1)
-    keys = ("net", "attack", "sigma", "clip", "rounds")
-    again = study.compute(study.show()["settings"], {k: cell[k] for k in keys})
-    assert again["mean"] == pytest.approx(cell["mean"], abs=0.5)
-    assert again["epsilon"] == cell["epsilon"]
 
 
 # --- exercises ---
@@ -407,16 +327,60 @@ def test_check_exact_delta(capsys) -> None:
         assert hint in capsys.readouterr().out
 
 
-def test_check_identify(capsys) -> None:
-    assert checks.check_identify(lambda s, c: torch.cdist(s, c).argmin(1))
-    assert checks.check_identify(lambda s, c: (s @ c.T - c.pow(2).sum(1) / 2).argmax(1))
-    for wrong, hint in (
-        (lambda s, c: (s @ c.T).argmax(1), "favors long candidates"),
-        (lambda s, c: (s @ c.T / c.norm(dim=1)).argmax(1), "ignores the length"),
-        (lambda s, c: torch.cdist(s, c).argmax(1), "least likely"),
-        (lambda s, c: None, "replace the dots"),
-        (lambda s, c: torch.zeros(60).long(), "log-likelihood"),
-    ):
-        capsys.readouterr()
-        assert not checks.check_identify(wrong)
-        assert hint in capsys.readouterr().out
+def renyi(conversion: str = "second", take=min, square: float = 2, times: bool = True):
+    """An accountant, right or wrong in one way."""
+
+    def accountant(releases, delta_dp, orders):
+        found = []
+        for a in orders:
+            rho = sum((r if times else 1) * a / (2 * s**square) for s, r in releases)
+            eps = rho + math.log(1 / delta_dp) / (a - 1)
+            if conversion == "second":
+                eps += math.log(1 - 1 / a) - math.log(a) / (a - 1)
+            found.append(eps)
+        return take(found)
+
+    return accountant
+
+
+def noise_for(eps, rounds, delta_dp, orders, side: int = 1):
+    ends = [1e-3, 1e5]
+    while ends[1] / ends[0] > 1.0005:
+        middle = (ends[0] * ends[1]) ** 0.5
+        ends[renyi()([(middle, rounds)], delta_dp, orders) <= eps] = middle
+    return ends[side]
+
+
+def adding(releases, delta_dp, orders):
+    return sum(r * renyi()([(s, 1)], delta_dp, orders) for s, r in releases)
+
+
+@pytest.mark.parametrize(
+    ("accountant", "noise", "says"),
+    [
+        (renyi(), noise_for, "Right"),
+        (lambda *a: np.float64(renyi()(*a)), noise_for, "Right"),
+        (renyi("first"), noise_for, "first conversion"),
+        (renyi(take=max), noise_for, "not the largest"),
+        (renyi(square=1), noise_for, "by its square"),
+        (renyi(times=False), noise_for, "multiply ρ by T"),
+        (adding, noise_for, "added ε's"),
+        (lambda *a: 1.0, noise_for, "for each α"),
+        (lambda *a: ..., noise_for, "replace the dots"),
+        (renyi(), lambda *a: noise_for(*a, side=0) / 1.01, "keeps the promise"),
+        (renyi(), lambda *a: 2 * noise_for(*a), "will do"),
+        (renyi(), lambda *a: ..., "replace the dots"),
+    ],
+)
+def test_check_accountant(accountant, noise, says, capsys) -> None:
+    right = checks.check_accountant(accountant, noise)
+    assert right == (says == "Right") and says in capsys.readouterr().out
+
+
+def test_the_exercise_counts_as_opacus_does() -> None:
+    alphas = list(checks.ORDERS)
+    from opacus.accountants.analysis import rdp
+
+    spent = rdp.compute_rdp(q=1.0, noise_multiplier=2.0, steps=100, orders=alphas)
+    eps, _ = rdp.get_privacy_spent(orders=alphas, rdp=spent, delta=1e-5)
+    assert checks.renyi_epsilon([(2.0, 100)]) == pytest.approx(eps)

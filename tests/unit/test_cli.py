@@ -287,7 +287,7 @@ def test_studies_are_found_by_their_names_and_imported_on_use():
     assert {name: study.name for name, study in STUDIES.items()} == {n: n for n in STUDIES}
     assert (
         len(STUDIES) == len(list(STUDIES))
-        and "noise-and-epsilon/attack" in STUDIES
+        and "what-epsilon-buys/attack" in STUDIES
         and "judge" not in STUDIES
     )
     with pytest.raises(KeyError):

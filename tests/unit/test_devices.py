@@ -441,7 +441,7 @@ CELLS = {  # study: a cell that is quick with such settings, and needs no downlo
     "malicious-server/bins": {"part": "bins", "data": "mnist"},
     "modelcloak-fixed/attack": {"part": "informed", "noise": 0.5, "attack": "prior, 16 rounds"},
     "modelcloak-fixed/training": {"data": "faces", "where": "client"},
-    "noise-and-epsilon/attack": {"net": "lenet", "attack": "likelihood"},
+    "what-epsilon-buys/attack": {"net": "lenet", "attack": "likelihood"},
     "changing-the-model/precode": {"part": "train", "draw": "strong"},
     "through-the-layers/trained": {"act": "sigmoid", "recipe": "untrained"},
 }

@@ -80,3 +80,58 @@ def check_label_from_mask(label_from_mask: Callable[[Tensor], int]) -> None:
         if found >= len(mask):
             raise Wrong("that is no class: sum over the features (dim 1), not over the classes")
         raise Wrong(f"the label is {y}, you found {found}; count the entries sent in each row")
+
+
+@exercise("Exactly: what was kept had rank enough, and zeros were left alone.")
+def check_solve(solve_image: Callable[[Callable, Tensor, Tensor], Tensor]) -> None:
+    """``solve_image(h, sent, v)`` -> the image (n,) behind the entries of ``sent`` not zero."""
+    for trial in range(TRIALS):
+        h, x = _small_network(generator(trial))
+        g = h(x)
+        sent = g * largest(g[None], 0.6)[0]
+        start = torch.full_like(x, 0.5)
+        found = tensor(
+            solve_image(h, sent.clone(), start.clone()), (len(x),), "the image", "did it diverge?"
+        )
+        if (found - x).abs().max() > 1e-3:
+            raise _why_not(h, sent, start, found)
+
+
+def _small_network(rng: torch.Generator) -> tuple[Callable[[Tensor], Tensor], Tensor]:
+    """Pixels (6,) -> the gradient of a sigmoid network with 10 units; and a private image."""
+    w, b, u = (torch.randn(s, generator=rng).double() for s in ((10, 6), (10,), (3, 10)))
+
+    def h(v: Tensor) -> Tensor:
+        r = (w @ v + b).sigmoid()
+        delta = (u @ r).softmax(0) - torch.eye(3).double()[1]
+        signal = (u.T @ delta) * r * (1 - r)
+        parts = (torch.outer(signal, v), signal, torch.outer(delta, r), delta)
+        return torch.cat([p.flatten() for p in parts])
+
+    return h, torch.rand(6, generator=rng).double()
+
+
+def damped(h: Callable, sent: Tensor, v: Tensor, keep: Tensor, steps: int = 40) -> Tensor:
+    """Gauss–Newton with damping on the entries in ``keep``."""
+    damp, rest = 1e-2, (h(v) - sent)[keep]
+    for _ in range(steps):
+        j = torch.func.jacfwd(h)(v)[keep]
+        a = j.T @ j
+        new = v - torch.linalg.solve(a + damp * torch.diag(a.diagonal() + 1e-12), j.T @ rest)
+        trial = (h(new) - sent)[keep]
+        fell = bool(trial @ trial < rest @ rest)
+        v, rest, damp = (new, trial, damp / 10) if fell else (v, rest, 4 * damp)
+    return v
+
+
+def _why_not(h: Callable, sent: Tensor, start: Tensor, found: Tensor) -> Wrong:
+    """What is wrong with a solution."""
+    keep = sent != 0
+    cost = {n: (h(v) - sent)[keep].square().sum() for n, v in (("start", start), ("found", found))}
+    if torch.equal(found, start):
+        return Wrong("this is still the start: take steps")
+    if (found - damped(h, sent, start, torch.ones_like(keep))).abs().max() < 0.02:
+        return Wrong("zeros still count as equations: keep only rows and residuals that were sent")
+    if cost["found"] > cost["start"]:
+        return Wrong("you are farther off than at the start: check the sign of the step, and damp")
+    return Wrong("you are nearer than at the start, and not there: linearize again, more often")

@@ -1,10 +1,11 @@
-"""Checks for the exercises of "Noise, clipping and what ε buys": right, or what to look at."""
+"""Checks for the exercises of "Noise and ε": right, or what to look at."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
+import numpy as np
 import torch
 from scipy.special import ndtr
 from torch import Tensor
@@ -67,24 +68,55 @@ def check_exact_delta(exact_delta: Callable[[float, float], float]) -> None:
         raise Wrong("with μ = 1/σ it is Φ(μ/2 − ε/μ) − e^ε Φ(−μ/2 − ε/μ)")
 
 
-@exercise("For equal odds and equal noise, most likely means nearest.")
-def check_identify(identify: Callable[[Tensor, Tensor], Tensor]) -> None:
-    """``identify(seen, candidates)`` -> index of the nearest candidate of each row of seen (n,)."""
-    for trial in range(TRIALS):
-        rng = generator(trial)
-        candidates = torch.randn(8, 6, generator=rng)
-        candidates = candidates * torch.linspace(0.3, 3, 8)[:, None]
-        truth = torch.randint(8, (60,), generator=rng)
-        seen = candidates[truth] + 0.7 * torch.randn(60, 6, generator=rng)
-        answer = tensor(identify(seen.clone(), candidates.clone()), (60,), "the list of indices")
-        apart = torch.cdist(seen, candidates)
-        if torch.equal(answer.long(), apart.argmin(1)):
-            continue
-        dot = seen @ candidates.T
-        if torch.equal(answer.long(), dot.argmax(1)):
-            raise Wrong("an inner product favors long candidates; take half their squared norm off")
-        if torch.equal(answer.long(), (dot / candidates.norm(dim=1)).argmax(1)):
-            raise Wrong("a cosine ignores the length, and the length tells candidates apart too")
-        if torch.equal(answer.long(), apart.argmax(1)):
-            raise Wrong("this is the least likely one: take the smallest distance")
-        raise Wrong("the log-likelihood of candidate m is −‖seen − m‖² / 2s² and a constant")
+ORDERS = tuple((1 + np.geomspace(0.1, 500, 60)).tolist())
+RELEASES = (((2.0, 100),), ((1.0, 1),), ((3.0, 10), (1.5, 5)))
+
+
+@exercise("What Opacus counts without sampling, and the noise to ask for before training.")
+def check_accountant(accountant: Callable[..., float], noise_for: Callable[..., float]) -> None:
+    """``accountant(releases, delta_dp, orders)`` -> ε; ``noise_for(eps, rounds, …)`` -> σ."""
+    for releases in RELEASES:
+        found = number(accountant(list(releases), 1e-5, list(ORDERS)), "ε")
+        if not math.isclose(found, renyi_epsilon(releases), rel_tol=1e-4, abs_tol=1e-6):
+            raise _why(found, releases)
+    for eps, rounds in ((1.0, 100), (8.0, 10), (0.5, 1)):
+        sigma = number(noise_for(eps, rounds, 1e-5, list(ORDERS)), "σ")
+        if sigma <= 0 or renyi_epsilon([(sigma, rounds)]) > eps * (1 + 1e-4):
+            raise Wrong(
+                f"with σ = {sigma:.3g}, {rounds} releases exceed ε = {eps}: return the end of the "
+                "interval that keeps the promise"
+            )
+        if renyi_epsilon([(sigma / 1.02, rounds)]) <= eps:
+            raise Wrong(f"for ε = {eps} over {rounds} releases less noise than {sigma:.3g} will do")
+
+
+def renyi_epsilon(releases: Sequence[tuple[float, int]], better: bool = True) -> float:
+    """The least ε over ORDERS at δ = 1e-5, by either conversion."""
+    return float(_converted(releases, better).min())
+
+
+def _converted(releases: Sequence[tuple[float, int]], better: bool = True) -> np.ndarray:
+    alpha = np.array(ORDERS)
+    rho = alpha * sum(rounds / (2 * sigma**2) for sigma, rounds in releases)
+    gain = np.log(1 - 1 / alpha) - np.log(alpha) / (alpha - 1)
+    return rho + math.log(1e5) / (alpha - 1) + (gain if better else 0)
+
+
+def _why(found: float, releases: Sequence[tuple[float, int]]) -> Wrong:
+    """What is wrong with an accountant's ε."""
+    once = [(sigma, 1) for sigma, _ in releases]
+    wrongs = {
+        "this is the first conversion; the second one is smaller": renyi_epsilon(releases, False),
+        "take the smallest ε over the orders, not the largest": _converted(releases).max(),
+        "each pair (σ, T) stands for T releases: multiply ρ by T": renyi_epsilon(once),
+        "add ρ over the releases and convert once at the end; you added ε's": sum(
+            rounds * renyi_epsilon([(sigma, 1)]) for sigma, rounds in releases
+        ),
+        "ρ is α/(2σ²): you divided by σ, not by its square": renyi_epsilon(
+            [(sigma**0.5, rounds) for sigma, rounds in releases]
+        ),
+    }
+    for hint, wrong in wrongs.items():
+        if math.isclose(found, wrong, rel_tol=1e-4):
+            return Wrong(hint)
+    return Wrong("for each α: ρ = Σ Tα/(2σ²), then ρ + (log 1/δ − log α)/(α − 1) + log(1 − 1/α)")

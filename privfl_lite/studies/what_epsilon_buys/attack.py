@@ -1,4 +1,4 @@
-"""Clipped and noisy gradients (chapter: noise, clipping and what ε buys): what attacks rebuild.
+"""Clipped and noisy gradients (chapter: what ε buys): what attacks rebuild.
 
 One client, one digit, its gradient clipped to C with noise N(0, σ²C²) on it, sent in T rounds from
 the same weights; the attacker averages the rounds, so their noise falls with √T. One cell is one
@@ -103,7 +103,7 @@ def _compute(settings: dict, cell: dict) -> dict:
 
 
 STUDY = Study(
-    name="noise-and-epsilon/attack",
+    name="what-epsilon-buys/attack",
     about="What gradient matching rebuilds from clipped, noisy gradients, beside the exact ε",
     settings=_settings,
     cells=_cells,
