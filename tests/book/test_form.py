@@ -11,6 +11,8 @@ SECOND: tuple[str, ...] = (
     "first-answers",
     "generative-priors",
     "matching-gradients",
+    "modelcloak-dynamic",
+    "modelcloak-fixed",
 )  # chapters in the second edition's form
 LINES, CELL, COLUMNS = 150, 16, 79
 WORDS = 130  # before the first picture: a title and a hook

@@ -76,7 +76,7 @@ def heat(ax: Axes, cells: Cells, key: str, leakage: float = 0.0, size: float = 1
         if c == best:
             ax.add_patch(plt.Rectangle((x - 0.5, y - 0.5), 1, 1, fill=False, lw=3))
     ax.set_xticks(range(len(CLIPS)), [f"{c:g}" for c in CLIPS])
-    ax.set_yticks(range(len(SIGMAS)), SIGMAS)
+    ax.set_yticks(range(len(SIGMAS)), [str(s) for s in SIGMAS])
     ax.grid(False)
 
 
@@ -127,7 +127,7 @@ def products(data: str) -> Figure:
             ax.plot(at, success, mark, ls="-", lw=0.8, ms=4, color=ink, label=f"C = {c:g}")
     for ax, name in zip(axes, ("σ", "σC"), strict=True):
         ax.set(xlabel=name, ylabel="attack success (%)")
-    axes[0].legend(fontsize=9, ncols=2)
+    axes[1].legend(fontsize=9, ncols=2)
     return fig
 
 
