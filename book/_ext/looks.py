@@ -1,4 +1,8 @@
-"""Looks of boxes: "Threat model" gets a class of its own (book.css), hints open on a click."""
+"""Looks of boxes: "Threat model" gets a class of its own (book.css), hints open on a click.
+
+A proof with ``:class: dropdown`` opens on a click, too. What opens needs a title to click on and an
+id that no other box has; sphinx-proof gives no title, and every proof the id "proof".
+"""
 
 from __future__ import annotations
 
@@ -13,6 +17,17 @@ def name_boxes(app: Sphinx, doctree: nodes.document) -> None:
         title = next(iter(box.findall(nodes.title)), None)
         if title is not None and title.astext().strip().lower().startswith("threat model"):
             box["classes"].append("threat-model")
+        if {"proof", "dropdown"} <= set(box["classes"]):
+            fold_proof(box)
+
+
+def fold_proof(box: nodes.admonition) -> None:
+    """Its first word, "Proof.", becomes its title."""
+    word = next(iter(box.findall(nodes.Text)))
+    word.parent.replace(word, nodes.Text(str(word).removeprefix("Proof. ")))
+    box.insert(0, nodes.title("", "Proof"))
+    box["ids"] = []
+    box["classes"].append("folded-proof")
 
 
 def setup(app: Sphinx) -> dict[str, bool]:

@@ -16,6 +16,8 @@ SECOND = (  # chapters in the second edition's form
     "matching-gradients",
     "measuring-leakage",
     "membership",
+    "modelcloak-dynamic",
+    "modelcloak-fixed",
     "noise-and-epsilon",
     "through-the-layers",
     "what-epsilon-buys",

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from scipy.special import ndtr, ndtri
-from scipy.stats import kstest, ncx2
+from scipy.stats import beta, kstest, ncx2
 
 from privfl_lite import fedavg, load, models, privacy, share
 from privfl_lite.attacks.matching.search import Matching
@@ -298,3 +298,64 @@ def test_check_update_multiplier(capsys) -> None:
         (lambda z, b: None, "replace the dots"),
     ):
         says(capsys, checks.check_update_multiplier, wrong, hint)
+
+
+def an_audit(split=True, count="second", choose="first", delta=True, ends=True, floor=True):
+    def audit(without, with_it, delta_dp):
+        half = len(without) // 2
+        halves = {"first": slice(0, half), "second": slice(half, None), "all": slice(None)}
+
+        def bound(a, b, cut):
+            n, hits, alarms = len(a), int((b > cut).sum()), int((a > cut).sum())
+            low, high = hits / n, max(alarms / n, 1e-9)
+            if ends:
+                low = beta.ppf(0.025, hits, n - hits + 1) if hits else 0.0
+                high = beta.isf(0.025, alarms + 1, n - alarms) if alarms < n else 1.0
+            return math.log(max(low - delta * delta_dp, 1e-9) / high)
+
+        a, b = (v[halves[choose]] for v in (without, with_it))
+        cut = max(sorted(a), key=lambda c: max(bound(a, b, c), 0))
+        found = bound(*(v[halves[count]] for v in (without, with_it)), cut)
+        return max(found, 0) if floor else found
+
+    return audit
+
+
+def test_check_audit(capsys) -> None:
+    assert checks.check_audit(an_audit())
+    for wrong, hint in (
+        (an_audit(floor=False), "never below 0"),
+        (an_audit(count="first"), "a bound for luck"),
+        (an_audit(count="all", choose="all"), "cut the draws in halves"),
+        (an_audit(choose="second"), "may not choose"),
+        (an_audit(delta=False), "δ is missing"),
+        (an_audit(ends=False), "not the rates"),
+        (lambda *_: 0.123, "follow the recipe"),
+        (lambda *_: None, "replace the dots"),
+    ):
+        says(capsys, checks.check_audit, wrong, hint)
+
+
+def test_an_audit_on_two_halves_is_honest_where_one_on_all_draws_is_not() -> None:
+    """200 times nothing is there to be found: how often is an ε over 0 certified?"""
+    rng = np.random.default_rng(0)
+    draws = rng.normal(size=(200, 2, 100))
+    honest, hasty = (
+        sum(audit(*pair, 1e-5) > 0 for pair in draws)
+        for audit in (an_audit(), an_audit(count="all", choose="all"))
+    )
+    assert honest < 10  # each of two ends fails in 2.5 % of cases at most
+    assert hasty > 3 * max(honest, 1)
+
+
+def test_ex_dynamic_hand() -> None:
+    sigma, C, d, S, other = 5, 2, 10_000, 0.5, 2
+    assert sigma * C / S == 20 and sigma * C / (S + other) == 4
+    for norm_of, says_length in ((S, 250), (other, 1000)):
+        assert math.sqrt(norm_of**2 + d * (sigma * norm_of) ** 2) == pytest.approx(
+            says_length, rel=1e-4
+        )
+        wide = squares(norm_of, sigma, d, 2000, 0) ** 0.5
+        assert wide.mean() == pytest.approx(says_length, rel=1e-3)
+        assert wide.std() / wide.mean() == pytest.approx(1 / math.sqrt(2 * d), rel=0.1)
+    assert privacy.epsilon(20, 0.1, 100) < privacy.epsilon(5, 0.1, 100)

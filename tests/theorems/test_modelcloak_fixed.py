@@ -33,6 +33,23 @@ def digit_uploads(count: int = 3, **cloak: float) -> torch.Tensor:
 # --- the mechanism ---
 
 
+def test_ex_cloak_hand() -> None:
+    """The two halves of the table by hand: (σ, C) -> clipped gradient, noise, their ratio."""
+    for sigma, C, kept, noise, ratio in (
+        (0.5, 20, (6, 8), 10, 1),
+        (0.5, 10, (6, 8), 5, 2),
+        (0.5, 5, (3, 4), 2.5, 2),
+        (0.5, 1, (0.6, 0.8), 0.5, 2),
+        (0.25, 20, (6, 8), 5, 2),
+        (1, 5, (3, 4), 5, 1),
+        (5, 1, (0.6, 0.8), 5, 0.2),
+    ):
+        cut, length = clip({"w": torch.tensor([[6.0, 8.0]])}, C)
+        assert cut["w"][0].tolist() == pytest.approx(kept)
+        assert sigma * C == noise
+        assert length.item() / noise == pytest.approx(ratio)
+
+
 def test_prop_cloak_regimes() -> None:
     """The same draw of noise shows it: uploads are equal up to the factor C, or equal."""
     g = digit_uploads()
@@ -386,3 +403,42 @@ def test_check_predicted_error(expect) -> None:
         (lambda J, v: None, "replace the dots"),
     ):
         expect(checks.check_predicted_error, wrong, hint)
+
+
+def curve(clamp=True, power=1, cut=None, back=torch.linalg.pinv, last=False, border=True):
+    def success_curve(J, images, noise, levels, threshold):
+        unit, truth, rates = noise @ back(J).mT, images[:, None], []
+        for std in levels:
+            x_hat = truth + std * unit
+            away = (x_hat.clamp(0, 1) if clamp else x_hat) - truth
+            away = cut(away) if cut else away.norm(dim=2) ** power
+            rates.append((away <= threshold).double().mean())
+        hit = [v for v, rate in zip(levels, rates, strict=True) if (rate > 0) == last]
+        return torch.stack(rates), (hit[-1 if last else 0] if hit and border else None)
+
+    return success_curve
+
+
+def test_check_success_curve(expect) -> None:
+    expect(checks.check_success_curve, curve(), "Right")
+
+    def as_lists(*given):
+        rates, border = curve()(*given)
+        return rates.tolist(), border
+
+    expect(checks.check_success_curve, as_lists, "Right")
+    for wrong, hint in (
+        (curve(clamp=False), "clamp the answers"),
+        (curve(power=2), "not for its square"),
+        (curve(cut=lambda e: e.square().mean(2)), "mean squared error"),
+        (curve(cut=lambda e: e.abs().amax(2)), "norm over the pixels"),
+        (curve(clamp=False, back=lambda J: J.mT), "not by Jᵀ"),
+        (curve(last=True), "the border is"),
+        (curve(border=False), "you say there is none"),
+        (lambda *given: (1 - curve()(*given)[0], None), "rates of failure"),
+        (lambda *given: (0 * curve()(*given)[0] + 0.5, None), "near enough"),
+        (lambda *given: curve()(*given)[0], "return two things"),
+        (lambda *given: (curve()(*given)[0], 0.123), "border"),
+        (lambda *given: None, "replace the dots"),
+    ):
+        expect(checks.check_success_curve, wrong, hint)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+import numpy as np
 import torch
+from scipy.stats import beta
 from torch import Tensor
 
 from ...runtime import generator
@@ -39,7 +41,7 @@ def check_private_norm(private_norm: Callable[[Tensor, float], Tensor]) -> None:
         raise Wrong("E‖u‖² = S² (σ²d + 1): solve for S")
 
 
-@exercise("One bit a client, a little noise, and the clip finds its quantile.")
+@exercise("One bit per client, a little noise, and the clip finds its quantile.")
 def check_next_clip(next_clip: Callable[[float, Tensor, float, float, float], float]) -> None:
     """``next_clip(C, norms, quantile, rate, noise)`` -> C·exp(−rate·(b − quantile))."""
     quantile, rate, noise = 0.3, 0.2, 0.7
@@ -89,3 +91,58 @@ def check_update_multiplier(update_multiplier: Callable[[float, float], float]) 
         if close(answer, z):
             raise Wrong("with z on the update alone, update and bit together cost more than z")
         raise Wrong("solve 1/z² = 1/z_Δ² + 1/(2σ_b)² for z_Δ")
+
+
+@exercise("Chosen on one half, counted on the other, with the ends of both intervals.")
+def check_audit(audit: Callable[[np.ndarray, np.ndarray, float], float]) -> None:
+    """``audit(without, with_it, delta_dp)`` -> a lower bound on ε, counted on the second halves."""
+    for trial, (shift, delta) in enumerate(((0.0, 0.01), (1.5, 0.01), (3.0, 0.02), (0.7, 0.2))):
+        rng = np.random.default_rng(trial)
+        without, with_it = rng.normal(size=200), rng.normal(size=200) + shift
+        answer = number(audit(without.copy(), with_it.copy(), delta), "the bound on ε")
+        half = slice(0, 100), slice(100, 200)
+        first, second = ((without[h], with_it[h]) for h in half)
+        cut = _best(*first, delta)
+        if close(answer, max(_bound(*second, cut, delta), 0)):
+            continue
+        if close(answer, _bound(*second, cut, delta)):
+            raise Wrong("ε is never below 0: return 0 where the bound is negative")
+        whole = _best(without, with_it, delta)
+        for hint, wrong in {
+            "the threshold is counted on the draws that chose it: a bound for luck": max(
+                _bound(*first, cut, delta), 0
+            ),
+            "cut the draws in halves: one chooses the threshold, the other counts": max(
+                _bound(without, with_it, whole, delta), 0
+            ),
+            "the counting half may not choose the threshold": max(
+                _bound(*second, _best(*second, delta), delta), 0
+            ),
+            "δ is missing: it is taken off the TPR": max(
+                _bound(*second, _best(*first, 0.0), 0.0), 0
+            ),
+            "use the low end for the TPR and the high end for the FPR, not the rates": max(
+                _bound(*second, _best(*first, delta, False), delta, False), 0
+            ),
+        }.items():
+            if close(answer, wrong):
+                raise Wrong(hint)
+        raise Wrong(f"for shift {shift} and δ = {delta} the bound is another; follow the recipe")
+
+
+def _bound(
+    without: np.ndarray, with_it: np.ndarray, cut: float, delta: float, ends: bool = True
+) -> float:
+    """log((TPR − δ) / FPR) of the test "above cut", at the ends of Clopper and Pearson's."""
+    n, hits, alarms = len(without), int((with_it > cut).sum()), int((without > cut).sum())
+    if not ends:
+        low, high = hits / n, max(alarms / n, 1e-9)
+    else:
+        low = float(beta.ppf(0.025, hits, n - hits + 1)) if hits else 0.0
+        high = float(beta.isf(0.025, alarms + 1, n - alarms)) if alarms < n else 1.0
+    return math.log(max(low - delta, 1e-9) / high)
+
+
+def _best(without: np.ndarray, with_it: np.ndarray, delta: float, ends: bool = True) -> float:
+    """The threshold among ``without`` with the largest bound, at least 0; the smallest of equal."""
+    return max(sorted(without), key=lambda c: max(_bound(without, with_it, c, delta, ends), 0))

@@ -12,7 +12,7 @@ from torch import Tensor
 from ...defenses.modelcloak import select
 from ...gradients import Tensors, clip
 from ...runtime import generator
-from ..check import TRIALS, Wrong, as_tensor, begun, close, exercise, number
+from ..check import TRIALS, Wrong, as_tensor, begun, close, exercise, number, pair, tensor
 
 
 @exercise("Each tensor has its own bound; the whole may have √m C.")
@@ -105,3 +105,79 @@ def check_predicted_error(predicted_error: Callable[[Tensor, float], float]) -> 
             if math.isclose(found, wrong, rel_tol=1e-4):
                 raise Wrong(hint)
         raise Wrong("with singular values s of J it is ς times the root of Σ 1/s²")
+
+
+Curve = Callable[[Tensor, Tensor, Tensor, Sequence[float], float], tuple[Tensor, float | None]]
+
+
+@exercise("The success half of a table can be predicted from Jacobians alone.")
+def check_success_curve(success_curve: Curve) -> None:
+    """``success_curve(jacobians, images, noise, levels, threshold)`` -> (rates, border).
+
+    jacobians (N, d, n), images (N, n), noise (N, R, d); rates has one number for each level.
+    """
+    levels, threshold = [0.02, 0.1, 0.3, 0.7, 2.0, 6.0], 0.5
+    for trial in range(TRIALS):
+        rng = generator(trial)
+        J = torch.randn(3, 12, 4, generator=rng, dtype=torch.float64)
+        J = J * torch.tensor([3.0, 1.0, 0.5, 0.3])
+        images = torch.tensor([0.0, 0.3, 0.5, 1.0]).double().expand(3, 4)
+        noise = torch.randn(3, 40, 12, generator=rng, dtype=torch.float64)
+        given = J.clone(), images.clone(), noise.clone(), list(levels)
+        answer = begun(success_curve(*given, threshold))
+        if not pair(answer):
+            raise Wrong("return two things: the rates, and the border")
+        _check_rates(answer[0], _errors(J, images, noise, levels), J, noise, levels, threshold)
+        _check_border(success_curve, trial)
+
+
+def _errors(J: Tensor, images: Tensor, noise: Tensor, levels: Sequence[float]) -> Tensor:
+    """What is added to the images before they are clamped, (levels, N, R, n), and after it."""
+    free = torch.stack([std * (noise @ torch.linalg.pinv(J).mT) for std in levels])
+    truth = images[:, None]
+    return torch.stack([free, (truth + free).clamp(0, 1) - truth])
+
+
+def _check_rates(
+    answer: Any, errors: Tensor, J: Tensor, noise: Tensor, levels: Sequence[float], threshold: float
+) -> None:
+    free, cut = errors
+    found = tensor(answer, (len(levels),), "the rates")
+
+    def rate(away: Tensor) -> Tensor:
+        return (away <= threshold).double().flatten(1).mean(1)
+
+    if close(found, rate(cut.norm(dim=3))):
+        return
+    for hint, wrong in {
+        "clamp the answers to [0, 1] before you measure them": free.norm(dim=3),
+        "the threshold is for the L2 norm, not for its square": cut.square().sum(3),
+        "the threshold is for the L2 norm, not for the mean squared error": cut.square().mean(3),
+        "take the norm over the pixels of each answer": cut.abs().amax(3),
+        "lead the noise back by the pseudo-inverse of J, not by Jᵀ": torch.stack(
+            [(std * noise @ J).norm(dim=2) for std in levels]
+        ),
+    }.items():
+        if close(found, rate(wrong)):
+            raise Wrong(hint)
+    if close(found, 1 - rate(cut.norm(dim=3))):
+        raise Wrong("these are the rates of failure")
+    raise Wrong("for each level: share of (image, draw) whose clamped answer is near enough")
+
+
+def _check_border(success_curve: Curve, trial: int) -> None:
+    """One image whose error is known: noise 1 in one pixel, so the error is the level."""
+    one, images = torch.ones(1, 1, 1, dtype=torch.float64), torch.zeros(1, 1, dtype=torch.float64)
+    limit = 0.3 + 0.1 * trial
+    for levels, right in (([0.1, limit, 0.8, 0.9], 0.8), ([0.1, 0.2], None), ([0.9, 1.0], 0.9)):
+        answer = success_curve(one.clone(), images.clone(), one.clone(), list(levels), limit)
+        border = answer[1]
+        if right is None and border is not None:
+            raise Wrong("where every level has a success the border is None")
+        if right is not None and border is None:
+            raise Wrong("the border is the first level with rate 0; you say there is none")
+        if right is None or close(number(border, "the border"), right):
+            continue
+        if close(border, max((v for v in levels if v <= limit), default=math.nan)):
+            raise Wrong("this is the last level with a success; the border is the next one")
+        raise Wrong("the border is the first of the levels whose rate is 0, as a level")
