@@ -1,9 +1,24 @@
-"""Looks of boxes: "Threat model" gets a class of its own (book.css), hints open on a click."""
+"""Looks of boxes: "Threat model" gets a class of its own (book.css), hints open on a click.
+
+``{page-only}`` holds what only the page shows: no notebook has it. Its option ``:class:`` names a
+style.
+"""
 
 from __future__ import annotations
 
 from docutils import nodes
+from docutils.parsers.rst import Directive, directives
 from sphinx.application import Sphinx
+
+
+class PageOnly(Directive):
+    has_content = True
+    option_spec = {"class": directives.class_option}  # noqa: RUF012
+
+    def run(self) -> list[nodes.Node]:
+        box = nodes.container(classes=self.options.get("class", []))
+        self.state.nested_parse(self.content, self.content_offset, box)
+        return [box]
 
 
 def name_boxes(app: Sphinx, doctree: nodes.document) -> None:
@@ -16,5 +31,6 @@ def name_boxes(app: Sphinx, doctree: nodes.document) -> None:
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
+    app.add_directive("page-only", PageOnly)
     app.connect("doctree-read", name_boxes)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
