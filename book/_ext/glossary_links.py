@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from docutils import nodes
@@ -132,7 +132,7 @@ def give_meanings(app: Sphinx, page: str, template: str, context: dict[str, Any]
     if not used:
         return
     terms = [t for t in getattr(app.env, "glossary_terms", []) if t.id in used]
-    told = {t.id: asdict(t) for t in terms}
+    told = {t.id: {"name": t.name, "meaning": t.meaning} for t in terms}
     whole = json.dumps(told, ensure_ascii=False).replace("<", "\\u003c")
     context["body"] += f'<script type="application/json" class="pf-terms">{whole}</script>'
 

@@ -73,9 +73,13 @@ def station(stop: Stop, y: float) -> tuple[str, float]:
         parts.append(f'<text class="pf-title" {at}>{escape(line)}</text>')
     below = y + LINE * len(lines)
     for i, line in enumerate(small(stop)):
-        parts.append(f'<text class="pf-small" x="{LEFT}" y="{below + 13 + SMALL * i:g}">{line}</text>')
+        parts.append(
+            f'<text class="pf-small" x="{LEFT}" y="{below + 13 + SMALL * i:g}">{line}</text>'
+        )
     kind = "pf-stop pf-in-course" if stop.course else "pf-stop"
-    link = f'<a class="{kind}" href="{stop.slug}.html" aria-label="{escape(said(stop), quote=True)}">'
+    link = (
+        f'<a class="{kind}" href="{stop.slug}.html" aria-label="{escape(said(stop), quote=True)}">'
+    )
     return link + "".join(parts) + "</a>", LINE * len(lines) + 2 * SMALL + GAP
 
 
@@ -99,17 +103,19 @@ def draw(part: str, found: list[Stop]) -> str:
     )
 
 
-def legend() -> str:
+def legend(course: int, book: int) -> str:
+    """The two ways, with their hours."""
+
     def key(kind: str, shape: str, words: str) -> str:
         drawing = f'<svg class="pf-key {kind}" viewBox="0 0 48 24" aria-hidden="true">{shape}</svg>'
         return f"<li>{drawing} {words}</li>"
 
-    course = '<rect x="2" y="1" width="44" height="22" rx="11"/>'
-    book = '<circle cx="24" cy="12" r="11"/>'
+    pill = '<rect x="2" y="2" width="44" height="20" rx="10"/>'
+    ring = '<circle cx="24" cy="12" r="10"/>'
     return (
         '<ul class="pf-legend">'
-        + key("pf-in-course", course, "in the short course, and in the book")
-        + key("", book, "in the whole book")
+        + key("pf-in-course", pill, f"in the short course, about {course} hours")
+        + key("", ring, f"only in the whole book, about {book} hours")
         + "</ul>"
     )
 
@@ -120,7 +126,7 @@ class ReadingMap(Directive):
     def run(self) -> list[nodes.Node]:
         env = self.state.document.settings.env
         found = ways()
-        from editions.paths import coming
+        from editions.paths import coming, hours
 
         for path in ("_toc.yml", "book/map.yml", *(f"book/src/{s.slug}.md" for s in found)):
             env.note_dependency(str(ROOT / path))
@@ -133,7 +139,8 @@ class ReadingMap(Directive):
                 f"<p>{words}</p></div>"
             )
         whole = f'<div class="pf-map">{"".join(drawn)}</div>'
-        return [nodes.raw("", legend() + whole, format="html")]
+        keys = legend(hours(found, "course"), hours(found, "book"))
+        return [nodes.raw("", keys + whole, format="html")]
 
 
 def say_hours(name, rawtext, text, lineno, inliner, options=None, content=None):

@@ -44,14 +44,15 @@ def _words(node: nodes.Node) -> str:
 def shortened(text: str) -> str:
     if len(text) <= LONGEST:
         return text
-    sentences = re.match(rf"(.{{60,{LONGEST - 1}}}[.?!])\s", text)
+    sentences = re.match(rf"(.{{40,{LONGEST - 1}}}[.?!])\s", text)
     return sentences[1] if sentences else textwrap.shorten(text, LONGEST, placeholder=" …")
 
 
 def first_figure(app: Sphinx, doctree: nodes.document) -> Path | None:
-    """The file of the first picture that Pillow can open."""
+    """The file of the first picture that Pillow can open; the page names its copy in the site."""
+    sources = {name: source for source, name in app.builder.images.items()}
     for image in doctree.findall(nodes.image):
-        path = Path(app.srcdir, image["uri"])
+        path = Path(app.srcdir, sources.get(Path(image["uri"]).name, image["uri"]))
         if path.suffix.lower() in (".png", ".jpg", ".jpeg", ".webp") and path.is_file():
             return path
     return None
@@ -66,21 +67,22 @@ def font(size: int, bold: bool = False) -> ImageFont.FreeTypeFont:
 
 
 def card(title: str, figure: Path) -> Image.Image:
-    """Title above, figure below, the book's name at the foot."""
-    made = Image.new("RGB", SIZE, PAPER)
-    pen = ImageDraw.Draw(made)
-    lines = textwrap.wrap(title, 38)[:2]
-    pen.multiline_text((MARGIN, 36), "\n".join(lines), INK, font(44, bold=True), spacing=10)
-    top = 36 + 58 * len(lines)
-    pen.line((MARGIN, top + 8, SIZE[0] - MARGIN, top + 8), RUST, 5)
-    foot = SIZE[1] - 56
-    pen.text((MARGIN, foot), "privfl_lite", MUTED, font(28))
+    """Title above a wide figure or left of a tall one, the book's name at the foot."""
     with Image.open(figure) as opened:
         picture = opened.convert("RGBA")
-    room = (SIZE[0] - 2 * MARGIN, foot - top - 36)
+    made = Image.new("RGB", SIZE, PAPER)
+    pen = ImageDraw.Draw(made)
+    tall = picture.width < 1.3 * picture.height
+    lines = textwrap.wrap(title, 17 if tall else 38)[: 6 if tall else 2]
+    pen.multiline_text((MARGIN, 36), "\n".join(lines), INK, font(44, bold=True), spacing=10)
+    below, foot = 44 + 62 * len(lines), SIZE[1] - 56
+    pen.line((MARGIN, below, 560 if tall else SIZE[0] - MARGIN, below), RUST, 5)
+    pen.text((MARGIN, foot), "privfl_lite", MUTED, font(28))
+    left, top = (600, 30) if tall else (MARGIN, below + 20)
+    room = (SIZE[0] - MARGIN - left, (SIZE[1] - 30 if tall else foot - 10) - top)
     scale = min(room[0] / picture.width, room[1] / picture.height, 2.0)
     picture = picture.resize((round(picture.width * scale), round(picture.height * scale)))
-    place = ((SIZE[0] - picture.width) // 2, top + 24 + (room[1] - picture.height) // 2)
+    place = (left + (room[0] - picture.width) // 2, top + (room[1] - picture.height) // 2)
     made.paste(picture, place, picture)
     return made
 
@@ -93,7 +95,7 @@ def tags(app: Sphinx, page: str, title: str, doctree: nodes.document, image: str
         "og:title": title,
         "og:description": about,
         "og:type": "website" if page == app.config.root_doc else "article",
-        "og:site_name": app.config.project,
+        "og:site_name": app.config.html_title,
         "og:url": f"{home}/{page}.html",
         "og:image": f"{home}/{image}",
         "og:image:width": str(SIZE[0]),

@@ -42,7 +42,11 @@ def link(app: Sphinx, page: str, what: str) -> list[nodes.Node]:
         words = f"all {count} notebooks in one file"
         return [nodes.reference("", words, internal=True, refuri=up + ZIP)]
     if not printed(app).is_file():
-        return [nodes.Text("as a PDF with "), nodes.literal("", "make pdf")]
+        return [
+            nodes.Text("as a PDF, which "),
+            nodes.literal("", "make pdf"),
+            nodes.Text(" prints"),
+        ]
     size = printed(app).stat().st_size / 1e6
     return [nodes.reference("", f"as a PDF, {size:.0f} MB", internal=True, refuri=up + PDF)]
 

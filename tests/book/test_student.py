@@ -16,6 +16,7 @@ from chapters import INDEX, RAW, SLUGS, SOURCES, read, rendered, source, student
 from checkout import NOTEBOOKS, ROOT
 from editions import executed
 from editions.__main__ import instructor
+from editions.chapter import HIDDEN
 from editions.myst import parse, walk
 from editions.plain import Writer
 
@@ -81,7 +82,7 @@ def test_student_copy_begins_with_the_page_the_license_and_the_installer(slug):
     said = "".join(first["source"])
     assert f"/book/{slug}.html)" in said and "CC BY 4.0" in said and "MIT" in said
     assert second["cell_type"] == "code" and 'find_spec("privfl_lite")' in "".join(second["source"])
-    hidden = [c for c in read(SOURCES / f"{slug}.md") if c.tags & {"hide-input", "hide-cell"}]
+    hidden = [c for c in read(SOURCES / f"{slug}.md") if c.tags & HIDDEN]
     folded = [
         c for c in (second, *others) if c["metadata"].get("jupyter") == {"source_hidden": True}
     ]
