@@ -123,8 +123,8 @@ def front(index: Index, captions: dict[str, list[str]], config: dict) -> str:
 <article class="bd-article"><div class="pf-cover">
 <p class="pf-name">{escape(config["title"])}</p><p class="pf-about">{about}</p>
 <p>{escape(config["author"])}</p>
-<p class="pf-small">Printed from <a href="{index.site}">{index.site}</a>, where attacks can be watched and
-settings changed. Solutions and folded code are left out here; they are there and in the notebooks.<br>
+<p class="pf-small">Printed from <a href="{index.site}">{index.site}</a>, where attacks can be
+watched and settings changed. Solutions and folded code are left out here; they are there.<br>
 {config["html"]["extra_footer"]}</p>
 </div><div class="pf-contents"><h1>Contents</h1>{"".join(lists)}</div></article>"""
 

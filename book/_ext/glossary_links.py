@@ -1,7 +1,7 @@
-"""Terms of the glossary: a link at the first use on each page, and what ``glossary.js`` shows there.
+"""Terms of the glossary: a link at the first use on a page, and what ``glossary.js`` shows there.
 
-Chapters need no markup. A term is found in running text; headings, code, formulas, links, tables and
-outputs are left alone. Words of everyday language are linked only where a text says ``{term}``.
+Chapters need no markup. A term is found in running text; headings, code, formulas, links, tables
+and outputs are left alone. Words of everyday language are linked only where a text has ``{term}``.
 The meanings that a page needs stand on it as JSON; without the script a term is a plain link.
 """
 

@@ -1,8 +1,8 @@
 """What a reader can take along: the student notebooks as one file, and the book as a PDF.
 
-``{take}`notebooks``` and ``{take}`pdf``` are links. The notebooks are packed at each build. The PDF is
-printed from the finished site (`make pdf`); where there is none, its link is the command that makes
-it, so that no link leads nowhere.
+``{take}`notebooks``` and ``{take}`pdf``` are links. The notebooks are packed at each build. The PDF
+is printed from the finished site (`make pdf`); where there is none, its link is the command that
+makes it, so that no link leads nowhere.
 """
 
 from __future__ import annotations

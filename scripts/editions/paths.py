@@ -51,11 +51,12 @@ def read_map(root: Path = ROOT) -> dict[str, dict]:
     """book/map.yml; it may only name chapters, and a chapter may only need earlier ones."""
     found = yaml.safe_load((root / "book" / "map.yml").read_text(encoding="utf-8"))
     order = [slug for slugs in parts(root).values() for slug in slugs]
-    for slug in {*found["course"], *found["needs"], *sum(found["needs"].values(), [])}:
+    needed = [n for slugs in found["needs"].values() for n in slugs]
+    for slug in {*found["course"], *found["needs"], *needed}:
         if slug not in order:
             raise EditionError(f"book/map.yml names {slug!r}, which is no chapter of _toc.yml")
-    for slug, needed in found["needs"].items():
-        if late := [n for n in needed if order.index(n) >= order.index(slug)]:
+    for slug, earlier in found["needs"].items():
+        if late := [n for n in earlier if order.index(n) >= order.index(slug)]:
             raise EditionError(f"book/map.yml: {slug} needs {late[0]!r}, which comes later")
     return found
 

@@ -6,7 +6,6 @@ The same in a browser: tests/browser/test_reader.py.
 from __future__ import annotations
 
 import json
-import re
 import sys
 import zipfile
 from pathlib import Path
@@ -21,9 +20,9 @@ from chromium import shared_site
 from PIL import Image
 
 sys.path.insert(0, str(BOOK / "_ext"))
-import glossary_links  # noqa: E402
-import social  # noqa: E402
-import take_along  # noqa: E402
+import glossary_links
+import social
+import take_along
 
 CONFIG = yaml.safe_load((ROOT / "_config.yml").read_text(encoding="utf-8"))
 HOME = CONFIG["html"]["baseurl"]
@@ -118,7 +117,7 @@ def test_the_map_leads_to_every_chapter_and_says_so_in_words(pages):
 
 @pytest.mark.book
 def test_the_notebooks_are_one_file(pages, site: Path):
-    (link,) = [a for a in pages["book/intro"].select("article a[href$='.zip']")]
+    (link,) = pages["book/intro"].select("article a[href$='.zip']")
     with zipfile.ZipFile(site / "book" / link["href"]) as archive:
         files = {name: archive.read(name) for name in archive.namelist()}
     for path in STUDENT:
@@ -203,5 +202,4 @@ def test_terms_are_found_as_words():
 
 
 def test_everyday_words_are_in_the_glossary_but_not_linked_everywhere():
-    assert glossary_links.EVERYDAY <= set(INDEX.terms)
-    assert re.search("honest-but-curious", " ".join(INDEX.terms))
+    assert set(INDEX.terms) >= glossary_links.EVERYDAY
