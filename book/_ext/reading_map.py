@@ -1,8 +1,8 @@
 """The map on the first page: a drawing of all chapters that leads to them, and two ways through.
 
 ``{reading-map}`` draws each part as a line with its chapters as stations, from _toc.yml,
-book/map.yml and the times of the sources (scripts/editions/paths.py). The short course is a second line beside
-it. ``{hours}`course``` and ``{hours}`book``` are computed from the same.
+book/map.yml and the times of the sources (scripts/editions/paths.py). The short course is a second
+line beside it. ``{hours}`course``` and ``{hours}`book``` are computed from the same.
 """
 
 from __future__ import annotations

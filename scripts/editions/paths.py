@@ -69,11 +69,11 @@ def stops(index: Index | None = None, root: Path = ROOT) -> list[Stop]:
         for slug in slugs:
             skim, study = reading(read(root / "book" / "src" / f"{slug}.md"))
             before = [found[-1].slug] if found else []
-            needs = known["needs"].get(slug, before)
-            stop = Stop(slug, index.chapters[slug], index.titles[slug], part, rounded(skim),
-                        rounded(study), known["course"].get(slug, ""),
-                        tuple(index.chapters[n] for n in needs))  # fmt: skip
-            found.append(stop)
+            needs = tuple(index.chapters[n] for n in known["needs"].get(slug, before))
+            times = rounded(skim), rounded(study)
+            way = known["course"].get(slug, "")
+            name = slug, index.chapters[slug], index.titles[slug], part
+            found.append(Stop(*name, *times, way, needs))
     return [
         replace(stop, leads=tuple(s.number for s in found if stop.number in s.needs))
         for stop in found
