@@ -44,6 +44,7 @@ STYLE = """
   .pf-cover .pf-about { font-size: 15pt; }
   .pf-cover .pf-small { margin-top: 4em; }
   .pf-contents { break-before: page; }
+  .pf-contents h2 { margin: 0.9em 0 0.3em; font-size: 1.25em; }
   .pf-contents ol { list-style: none; padding: 0; margin: 0 0 0.8em; }
   .pf-contents li { display: flex; gap: 0.5em; line-height: 1.6; }
   .pf-contents li::before { content: attr(data-number); min-width: 1.8em; text-align: right; }
