@@ -21,7 +21,7 @@ NBVAL  := --nbval-lax --nbval-kernel-name wheel --nbval-sanitize-with tests/nbva
           --nbval-cell-timeout 300
 
 .PHONY: help book test test-fast test-data wheel lint lab bench bench-peers clean distclean setup lock browser \
-        vendor chapters instructor lab-full
+        vendor chapters instructor lab-full pdf
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -42,6 +42,12 @@ book: $(STAMP) vendor ## build the book strictly into _build/html and print the 
 	  rm -rf _build/.doctrees; \
 	  echo "The book did not build cleanly (see above); a strict build accepts no warning." >&2; exit 1; }
 	@$(PY) -c "import pathlib; print('Open', pathlib.Path('$(HTML)/index.html').resolve().as_uri())"
+
+# The book is built again afterwards, because its first page links to the PDF only where there is one.
+pdf: book ## print the whole book to _build/privfl_lite.pdf (needs Chromium; a few minutes), and link to it
+	@echo "Printing the book"
+	@$(PY) scripts/print_book.py $(PAGES)
+	@$(MAKE) --no-print-directory book
 
 # Lint and tests all run, whatever fails first; pytest's summary is the last line.
 test: $(STAMP) vendor browser wheel ## run everything: lint, types, tests, notebooks, strict book, links, browser

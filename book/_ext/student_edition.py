@@ -1,7 +1,8 @@
-"""Chapters by number, and their student edition behind every button.
+"""Chapters by number, and the right file behind every button.
 
 ``{numref}`chapter-dcs2``` gives "Chapter 15": every page has such a label. The buttons for Colab,
-Binder and download lead to ``book/student/<slug>.ipynb``, which is copied into the site.
+Binder and download lead to ``book/student/<slug>.ipynb``, which is copied into the site. "Suggest
+edit" leads to the text that people edit, ``book/src/<slug>.md``.
 """
 
 from __future__ import annotations
@@ -38,6 +39,8 @@ def lead_to_student(app: Sphinx, page: str, template: str, context: dict, doctre
             elif button["label"] == "download-source-button":
                 button["url"] = context["pathto"](f"student/{slug}.ipynb", 1)
                 button["tooltip"] = "Download the student notebook"
+            elif button["label"] == "source-edit-button":
+                button["url"] = button["url"].replace(f"{page}.ipynb", f"book/src/{slug}.md")
 
 
 def copy_student(app: Sphinx, error: Exception | None) -> None:

@@ -84,16 +84,23 @@ def leak_picture(x: Tensor, upload: Upload, found: Tensor, psnr: Sequence[float]
 
     x and found: (N, C, H, W), one image behind each of N uploads; psnr: N values in dB.
     """
-    n, size = len(x), sum(t[0].numel() for t in upload.tensors.values())
-    fig, axes = plt.subplots(3, n, figsize=(1.05 * n + 1.45, 3.9), squeeze=False)
-    for i in range(n):
-        show_image(axes[0, i], x[i])
-        show_upload(axes[1, i], upload, i)
-        show_image(axes[2, i], found[i])
-        axes[2, i].set_xlabel(f"{psnr[i]:.0f} dB", color=COLORS["attack"], fontsize=11)
+    return leak_pictures([(x, upload, found, psnr)])
+
+
+def leak_pictures(runs: Sequence[tuple[Tensor, Upload, Tensor, Sequence[float]]]) -> Figure:
+    """The same for several runs side by side, such as one on faces and one on digits."""
+    columns = [(run, i) for run in runs for i in range(len(run[0]))]
+    wide = 1.05 * len(columns) + 1.45
+    fig, axes = plt.subplots(3, len(columns), figsize=(wide, 3.9), squeeze=False)
+    for axs, ((x, upload, found, psnr), i) in zip(axes.T, columns, strict=True):
+        show_image(axs[0], x[i])
+        show_upload(axs[1], upload, i)
+        show_image(axs[2], found[i])
+        axs[2].set_xlabel(f"{psnr[i]:.0f} dB", color=COLORS["attack"], fontsize=11)
+    sizes = sorted({sum(t[0].numel() for t in run[1].tensors.values()) for run in runs})
     names = (
         "private\nimage",
-        f"what the\nserver sees:\n{size:,} numbers",
+        "what the\nserver sees:\n" + " or\n".join(f"{n:,}" for n in sizes) + " numbers",
         "what the\nattacker\nrebuilds",
     )
     for ax, name in zip(axes[:, 0], names, strict=True):

@@ -7,5 +7,5 @@
 ``myst`` reads directives, ``chapter`` a source, ``numbers`` numbers statements as Sphinx does,
 ``plain`` writes Markdown that every viewer renders, ``copies`` makes student and instructor
 notebooks (``reasons``: what checks say), ``executed`` the executed one, ``times`` says how long
-reading and running take.
+reading and running take, ``paths`` which ways lead through the book.
 """

@@ -14,7 +14,7 @@ import yaml
 from pybtex.database import Person, parse_file
 
 from .chapter import ROOT, Cell, pages, read
-from .myst import EditionError, walk
+from .myst import EditionError, parse, walk
 
 TITLE = re.compile(r"^# (.+)$", re.MULTILINE)
 ANCHOR = re.compile(r"^\((?P<label>[\w-]+)\)=$(?=\n+#* *(?P<title>.*))?", re.MULTILINE)
@@ -53,6 +53,7 @@ class Index:
     titles: dict[str, str] = field(default_factory=dict)
     targets: dict[str, Target] = field(default_factory=dict)
     works: dict[str, Work] = field(default_factory=dict)
+    terms: dict[str, str] = field(default_factory=dict)  # of the glossary, in lower case -> anchor
 
     def page(self, slug: str, anchor: str = "") -> str:
         """The address of a published page."""
@@ -88,6 +89,7 @@ def read_index(root: Path = ROOT) -> Index:
                     raise EditionError(f"{slug}: {kind} {number} ({title[:40]}) {fault}")
                 index.targets[label] = Target(kind, number, title, slug)
     index.works = works(root / "book")
+    index.terms = terms(root / "book")
     return index
 
 
@@ -119,6 +121,15 @@ def works(book: Path) -> dict[str, Work]:
         authors = _authors(entry.persons.get("author", []))
         found[key] = Work(authors, entry.fields.get("year", ""), anchor)
     return found
+
+
+def terms(book: Path) -> dict[str, str]:
+    """The terms of the page Glossary, each with the anchor that Sphinx gives it."""
+    page = book / "glossary.md"
+    text = page.read_text(encoding="utf-8") if page.is_file() else ""
+    lists = [b.raw.split("\n")[1:-1] for b in parse(text) if b.name == "glossary"]
+    found = [line for lines in lists for line in lines if line.strip() and line[0] not in " :"]
+    return {t.lower(): "term-" + re.sub(r"[^a-zA-Z0-9._]+", "-", t).strip("-") for t in found}
 
 
 def _authors(people: list[Person]) -> str:

@@ -11,6 +11,7 @@ import re
 
 from .myst import Block, EditionError
 from .numbers import ANCHOR, Index
+from .paths import listed
 
 LITERAL = re.compile(r"(?P<ticks>`+)(?!`).+?(?<!`)(?P=ticks)(?!`)", re.DOTALL)
 ROLE = re.compile(r"\{(?P<role>[\w:]+)\}`(?P<body>[^`]+)`")
@@ -37,6 +38,8 @@ class Writer:
             return block.raw
         if block.kind == "text":
             return self.text(block.raw)
+        if block.name in (*GATES, "page-only"):
+            return ""
         inside = self.blocks(block.body)
         if block.name in FOLDED:
             return folded(self.text(block.title) or FOLDED[block.name], inside)
@@ -55,8 +58,8 @@ class Writer:
             return (
                 f"[**Attack your own picture**]({self.index.page('laboratory')}) in your browser."
             )
-        if block.name in GATES:
-            return ""
+        if block.name == "reading-map":
+            return listed(self.index)
         raise EditionError(f"{self.slug}: no edition knows the directive {block.name!r}")
 
     def moving(self, name: str, caption: str) -> str:
@@ -111,6 +114,10 @@ class Writer:
             return self.citation(role == "cite:t", to)
         if role == "doc":
             return f"[{text or self.index.titles[to]}]({self.index.page(to)})"
+        if role == "term":
+            if to.lower() not in self.index.terms:
+                raise EditionError(f"{self.slug}: the glossary has no term {to!r}")
+            return f"[{text or to}]({self.index.page('glossary', self.index.terms[to.lower()])})"
         if role == "eq":
             target = self.index.find(to)
             return f"[({target.number})]({self.index.page(target.slug, f'equation-{to}')})"

@@ -58,8 +58,13 @@ def running(seconds: float) -> str:
     return f"about {halves // 2}{' ½' * (halves % 2)} minutes"
 
 
+def rounded(minutes: float) -> int:
+    """Minutes in steps of 5."""
+    return max(5, 5 * round(minutes / 5))
+
+
 def fill(text: str, cells: list[Cell], seconds: float) -> str:
     """A text with its times filled in, minutes rounded to 5."""
-    skim, study = (str(max(5, 5 * round(minutes / 5))) for minutes in reading(cells))
+    skim, study = (str(rounded(minutes)) for minutes in reading(cells))
     said = {"skim": skim, "study": study, "running": running(seconds)}
     return SLOT.sub(lambda slot: said[slot[1]], text)

@@ -6,7 +6,7 @@ import json
 import re
 
 import pytest
-from checkout import BOOK, NOTEBOOKS, toc_files
+from checkout import BOOK, NOTEBOOKS
 
 HIDDEN = {"hide-input", "hide-cell", "remove-input", "remove-cell"}
 TIMES = re.compile(r"skim (\d+)(?: min\w*)?, study (\d+)", re.IGNORECASE)
@@ -63,14 +63,6 @@ def test_stated_times_are_those_that_reading_takes(name):
     said = [int(minutes) for minutes in TIMES.search(words(name)).groups()]
     for minutes, real in zip(said, reading(name), strict=True):
         assert abs(minutes - real) <= max(6, 0.25 * real), f"{minutes} stated, {real:.0f} needed"
-
-
-def test_map_of_the_intro_lists_every_chapter():
-    chapters = {
-        f.removeprefix("book/") for f in toc_files() if (BOOK.parent / f"{f}.ipynb").exists()
-    }
-    text = words("intro").partition("## The map")[2].partition("(intro-numbers)=")[0]
-    assert set(re.findall(r"\{doc\}`[^`]*<([\w-]+)>`", text)) == chapters - {"intro"}
 
 
 def test_no_chapter_is_called_by_a_number():

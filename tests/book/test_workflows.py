@@ -39,7 +39,7 @@ def test_a_pull_request_is_tested_on_all_pythons_and_then_main_is_published():
     assert fast["strategy"]["matrix"]["python"] == PYTHONS
     setup = next(s for s in fast["steps"] if s.get("uses", "").startswith("actions/setup-python"))
     assert setup["with"]["python-version"] == "${{ matrix.python }}"
-    assert runs_of(fast) == ["make test-fast"] and runs_of(full) == ["make test", "make book"]
+    assert runs_of(fast) == ["make test-fast"] and runs_of(full) == ["make test", "make pdf"]
     assert not any("if" in job for job in (fast, full)), "they run on every pull request"
     assert set(pages["needs"]) == {"fast", "full"} and "refs/heads/main" in pages["if"]
 
