@@ -13,26 +13,39 @@ export function compute({ rate, steps, ratio }) {
   const curvatures = [1, 1 / ratio];
   const g = curvatures; // at θ = (1, 1)
   const delta = curvatures.map((l) => (1 - rate * l) ** steps - 1);
-  const miss = Math.hypot(...delta.map((d, i) => d + rate * steps * g[i])) / (rate * steps * Math.hypot(...g));
+  const miss =
+    Math.hypot(...delta.map((d, i) => d + rate * steps * g[i])) / (rate * steps * Math.hypot(...g));
   const dot = -delta[0] * g[0] - delta[1] * g[1];
   const rho = (rate * (steps - 1)) / 2;
   return {
-    delta, miss, rho,
+    delta,
+    miss,
+    rho,
     cosine: Math.min(1, dot / (Math.hypot(...delta) * Math.hypot(...g))),
     least: rho < 1 ? Math.sqrt(1 - rho * rho) : -1, // the bound says nothing from ρ = 1 on
   };
 }
 
 function valley(panel, { delta }, { rate, steps, ratio }) {
-  const plot = new Plot(panel, { title: "The client's steps", x: { domain: [-0.75, 1.35], label: "weight 1 (steep)" }, y: { domain: [-0.35, 1.25], label: "weight 2 (flat)" } });
+  const plot = new Plot(panel, {
+    title: "The client's steps",
+    x: { domain: [-0.75, 1.35], label: "weight 1 (steep)" },
+    y: { domain: [-0.35, 1.25], label: "weight 2 (flat)" },
+  });
   for (const level of [0.02, 0.1, 0.25, 0.5, 0.9]) {
-    plot.line(Array.from({ length: 121 }, (_, i) => {
-      const a = (i * Math.PI) / 60;
-      return [Math.sqrt(level) * Math.cos(a), Math.sqrt(level * ratio) * Math.sin(a)];
-    }), { tone: "frame", width: 1 });
+    plot.line(
+      Array.from({ length: 121 }, (_, i) => {
+        const a = (i * Math.PI) / 60;
+        return [Math.sqrt(level) * Math.cos(a), Math.sqrt(level * ratio) * Math.sin(a)];
+      }),
+      { tone: "frame", width: 1 },
+    );
   }
   const at = (j) => [(1 - rate) ** j, (1 - rate / ratio) ** j];
-  const straight = [[1, 1], [1 - rate * steps, 1 - (rate * steps) / ratio]];
+  const straight = [
+    [1, 1],
+    [1 - rate * steps, 1 - (rate * steps) / ratio],
+  ];
   plot.line(straight, { tone: "defense", dash: "7 5" });
   const path = Array.from({ length: steps + 1 }, (_, j) => at(j));
   plot.line(path, { tone: "attack" });
@@ -48,14 +61,36 @@ function valley(panel, { delta }, { rate, steps, ratio }) {
 function ratios(panel, result, settings) {
   const all = Array.from({ length: MOST }, (_, i) => compute({ ...settings, steps: i + 1 }));
   const series = (f) => all.map((r, i) => [i + 1, f(r)]);
-  const plot = new Plot(panel, { title: "Against the number of steps", x: { domain: [1, MOST], label: "local steps s", ticks: [1, 10, 20, 30, 40] }, y: { domain: [0, 1.08], ticks: [0, 0.25, 0.5, 0.75, 1] } });
-  plot.line(series((r) => r.cosine), { tone: "good" });
-  plot.line(series((r) => (r.least < 0 ? NaN : r.least)), { tone: "good", dash: "6 5", width: 2 });
-  plot.line(series((r) => r.miss), { tone: "attack" });
-  plot.line(series((r) => r.rho), { tone: "attack", dash: "6 5", width: 2 });
-  plot.dot(settings.steps, result.cosine, { tone: "good" }).dot(settings.steps, result.miss, { tone: "attack" });
+  const plot = new Plot(panel, {
+    title: "Against the number of steps",
+    x: { domain: [1, MOST], label: "local steps s", ticks: [1, 10, 20, 30, 40] },
+    y: { domain: [0, 1.08], ticks: [0, 0.25, 0.5, 0.75, 1] },
+  });
+  plot.line(
+    series((r) => r.cosine),
+    { tone: "good" },
+  );
+  plot.line(
+    series((r) => (r.least < 0 ? NaN : r.least)),
+    { tone: "good", dash: "6 5", width: 2 },
+  );
+  plot.line(
+    series((r) => r.miss),
+    { tone: "attack" },
+  );
+  plot.line(
+    series((r) => r.rho),
+    { tone: "attack", dash: "6 5", width: 2 },
+  );
+  plot
+    .dot(settings.steps, result.cosine, { tone: "good" })
+    .dot(settings.steps, result.miss, { tone: "attack" });
   ["cosine", "miss", "dashed: the bounds"].forEach((text, i) => {
-    plot.words(39.5, 0.45, text, { tone: ["good", "attack", "muted"][i], anchor: "end", dy: 17 * i });
+    plot.words(39.5, 0.45, text, {
+      tone: ["good", "attack", "muted"][i],
+      anchor: "end",
+      dy: 17 * i,
+    });
   });
 }
 

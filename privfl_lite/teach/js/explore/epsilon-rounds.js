@@ -44,7 +44,14 @@ function whole(sigma, rate) {
     const logs = [];
     for (let k = rate === 1 ? a : 0; k <= a; k += 1) {
       const others = k === a ? 0 : (a - k) * Math.log1p(-rate);
-      logs.push(FACTORIALS[a] - FACTORIALS[k] - FACTORIALS[a - k] + k * Math.log(rate) + others + (k * (k - 1)) / (2 * sigma * sigma));
+      logs.push(
+        FACTORIALS[a] -
+          FACTORIALS[k] -
+          FACTORIALS[a - k] +
+          k * Math.log(rate) +
+          others +
+          (k * (k - 1)) / (2 * sigma * sigma),
+      );
     }
     const most = Math.max(...logs);
     const rdp = (most + Math.log(logs.reduce((sum, v) => sum + Math.exp(v - most), 0))) / (a - 1);
@@ -64,9 +71,15 @@ function between(sigma, rate, rounds) {
   const [s, q, t] = [sigma, rate, rounds].map((value, i) => near(DATA.axes[i], value));
   const [, nq, nt] = DATA.axes.map((axis) => axis[2]);
   let sum = 0;
-  for (let i = 0; i < 4; i += 1) for (let j = 0; j < 4; j += 1) for (let k = 0; k < 4; k += 1) {
-    sum += s.weights[i] * q.weights[j] * t.weights[k] * table[((s.first + i) * nq + q.first + j) * nt + t.first + k];
-  }
+  for (let i = 0; i < 4; i += 1)
+    for (let j = 0; j < 4; j += 1)
+      for (let k = 0; k < 4; k += 1) {
+        sum +=
+          s.weights[i] *
+          q.weights[j] *
+          t.weights[k] *
+          table[((s.first + i) * nq + q.first + j) * nt + t.first + k];
+      }
   return Math.exp(sum);
 }
 
@@ -74,19 +87,45 @@ export const everyone = (sigma, rounds) => epsilonAt(Math.sqrt(rounds) / sigma, 
 export const basic = (sigma, rounds) => rounds * epsilonAt(1 / sigma, DELTA / rounds);
 
 export function compute({ sigma, rate, rounds }) {
-  return { sampled: sampled(sigma, rate, rounds), everyone: everyone(sigma, rounds), basic: basic(sigma, rounds), worst: DATA.worst, usual: DATA.usual };
+  return {
+    sampled: sampled(sigma, rate, rounds),
+    everyone: everyone(sigma, rounds),
+    basic: basic(sigma, rounds),
+    worst: DATA.worst,
+    usual: DATA.usual,
+  };
 }
 
 const HEIGHT = { domain: [0.05, 1e5], log: true, ticks: [0.1, 1, 10, 100, 1e3, 1e4, 1e5] };
 
 function overRounds(panel, result, { sigma, rate, rounds }) {
   const across = { domain: [1, MOST], log: true, ticks: [1, 10, 100, 1000, 10000] };
-  const plot = new Plot(panel, { title: "ε as rounds go by", left: 66, x: { ...across, label: "rounds T" }, y: { ...HEIGHT, label: "ε at δ = 10⁻⁵" } });
+  const plot = new Plot(panel, {
+    title: "ε as rounds go by",
+    left: 66,
+    x: { ...across, label: "rounds T" },
+    y: { ...HEIGHT, label: "ε at δ = 10⁻⁵" },
+  });
   const along = (f) => curve(f, across.domain, 60, true);
-  plot.area([[1, 1], [MOST, 1]], { tone: "good", base: 0.05, opacity: 0.12 });
-  plot.line(along((t) => basic(sigma, t)), { tone: "muted", dash: "2 5", width: 2 });
-  plot.line(along((t) => everyone(sigma, t)), { tone: "defense", dash: "7 5", width: 2 });
-  plot.line(along((t) => sampled(sigma, rate, t)), { tone: "attack" });
+  plot.area(
+    [
+      [1, 1],
+      [MOST, 1],
+    ],
+    { tone: "good", base: 0.05, opacity: 0.12 },
+  );
+  plot.line(
+    along((t) => basic(sigma, t)),
+    { tone: "muted", dash: "2 5", width: 2 },
+  );
+  plot.line(
+    along((t) => everyone(sigma, t)),
+    { tone: "defense", dash: "7 5", width: 2 },
+  );
+  plot.line(
+    along((t) => sampled(sigma, rate, t)),
+    { tone: "attack" },
+  );
   plot.dot(rounds, result.sampled, { tone: "attack" });
   ["adding up", "everyone, exactly", "a sample q"].forEach((text, i) => {
     plot.words(1.2, 1e5, text, { tone: ["muted", "defense", "attack"][i], dy: 14 + 17 * i });
@@ -96,17 +135,42 @@ function overRounds(panel, result, { sigma, rate, rounds }) {
 
 function overSigma(panel, result, { sigma, rate, rounds }) {
   const across = { domain: [0.5, 16], log: true, ticks: [0.5, 1, 2, 4, 8, 16] };
-  const plot = new Plot(panel, { title: "ε bought with noise", left: 50, x: { ...across, label: "noise multiplier σ" }, y: HEIGHT });
-  plot.area([[0.5, 1], [16, 1]], { tone: "good", base: 0.05, opacity: 0.12 });
-  plot.line(curve((v) => everyone(v, rounds), across.domain, 50, true), { tone: "defense", dash: "7 5", width: 2 });
-  plot.line(curve((v) => sampled(v, rate, rounds), across.domain, 110, true), { tone: "attack" });
+  const plot = new Plot(panel, {
+    title: "ε bought with noise",
+    left: 50,
+    x: { ...across, label: "noise multiplier σ" },
+    y: HEIGHT,
+  });
+  plot.area(
+    [
+      [0.5, 1],
+      [16, 1],
+    ],
+    { tone: "good", base: 0.05, opacity: 0.12 },
+  );
+  plot.line(
+    curve((v) => everyone(v, rounds), across.domain, 50, true),
+    { tone: "defense", dash: "7 5", width: 2 },
+  );
+  plot.line(
+    curve((v) => sampled(v, rate, rounds), across.domain, 110, true),
+    { tone: "attack" },
+  );
   plot.dot(sigma, result.sampled, { tone: "attack" });
 }
 
 export const explorable = {
   controls: [
     { key: "sigma", label: "noise multiplier σ", min: 0.5, max: 16, scale: "log", value: 1 },
-    { key: "rate", label: "share q drawn", min: DATA.axes[1][0], max: 1, scale: "log", value: 0.1, format: (v) => percent(v) },
+    {
+      key: "rate",
+      label: "share q drawn",
+      min: DATA.axes[1][0],
+      max: 1,
+      scale: "log",
+      value: 0.1,
+      format: (v) => percent(v),
+    },
     { key: "rounds", label: "rounds T", min: 1, max: MOST, scale: "log", whole: true, value: 100 },
   ],
   compute,

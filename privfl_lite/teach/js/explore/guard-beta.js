@@ -32,13 +32,27 @@ export function masks({ clients }, share) {
 }
 
 function shares(panel, { mu }, { beta, size }) {
-  const plot = new Plot(panel, { title: "Share of units replaced, μ", x: { domain: [0, 6], label: "A, the mean of |Δ/w|" }, y: { domain: [0, 1], ticks: [0, 0.25, 0.5, 0.75, 1] } });
+  const plot = new Plot(panel, {
+    title: "Share of units replaced, μ",
+    x: { domain: [0, 6], label: "A, the mean of |Δ/w|" },
+    y: { domain: [0, 1], ticks: [0, 0.25, 0.5, 0.75, 1] },
+  });
   const clip = (v) => Math.min(1, Math.max(0, v));
-  const band = [[0, clip(1.1 - beta)], [6, clip(1.1 - beta)]];
+  const band = [
+    [0, clip(1.1 - beta)],
+    [6, clip(1.1 - beta)],
+  ];
   plot.area(band, { tone: "defense", base: clip(0.9 - beta), opacity: 0.14 });
   plot.rule({ y: clip(1 - beta) });
-  plot.words(5.95, clip(1 - beta), "1 − β", { tone: "muted", anchor: "end", dy: beta > 0.9 ? -5 : 15 });
-  plot.line(curve((a) => clip(1 - beta + term(a)), [0, 6]), { tone: "defense" });
+  plot.words(5.95, clip(1 - beta), "1 − β", {
+    tone: "muted",
+    anchor: "end",
+    dy: beta > 0.9 ? -5 : 15,
+  });
+  plot.line(
+    curve((a) => clip(1 - beta + term(a)), [0, 6]),
+    { tone: "defense" },
+  );
   plot.dot(size, clip(mu));
 }
 
@@ -48,10 +62,13 @@ function table(panel, { omega }, rows, { clients }) {
   const across = (panel.width - 2) / UNITS;
   const down = Math.min(16, (panel.height - top - bars - 22) / (clients + 1));
   const paths = { defense: "", frame: "" };
-  [new Array(UNITS).fill(true), ...rows].forEach((row, k) => row.forEach((guard, i) => {
-    const gap = down > 5 ? 1 : 0.3;
-    paths[guard ? "defense" : "frame"] += `M${(1 + i * across + gap / 2).toFixed(2)} ${(top + k * down + gap / 2).toFixed(2)}h${(across - gap).toFixed(2)}v${(down - gap).toFixed(2)}h${(gap - across).toFixed(2)}z`;
-  }));
+  [new Array(UNITS).fill(true), ...rows].forEach((row, k) =>
+    row.forEach((guard, i) => {
+      const gap = down > 5 ? 1 : 0.3;
+      paths[guard ? "defense" : "frame"] +=
+        `M${(1 + i * across + gap / 2).toFixed(2)} ${(top + k * down + gap / 2).toFixed(2)}h${(across - gap).toFixed(2)}v${(down - gap).toFixed(2)}h${(gap - across).toFixed(2)}z`;
+    }),
+  );
   const base = panel.height - 18;
   let weights = "";
   for (let i = 0; i < UNITS; i += 1) {
@@ -60,13 +77,29 @@ function table(panel, { omega }, rows, { clients }) {
   }
   const level = base - bars * omega;
   panel.g.append(
-    s("text", { x: 0, y: 14, class: "pfx-title" }, `Guard (top row) and ${clients} client${clients > 1 ? "s" : ""}, ${UNITS} units`),
+    s(
+      "text",
+      { x: 0, y: 14, class: "pfx-title" },
+      `Guard (top row) and ${clients} client${clients > 1 ? "s" : ""}, ${UNITS} units`,
+    ),
     s("path", { d: paths.frame, class: "pfx-fill-frame", "fill-opacity": 0.35 }),
     s("path", { d: paths.defense, class: "pfx-fill-defense" }),
     s("path", { d: weights, class: "pfx-fill-attack", "fill-opacity": 0.45 }),
     s("line", { x1: 0, x2: panel.width, y1: base, y2: base, class: "pfx-axis" }),
-    s("line", { x1: 0, x2: panel.width, y1: level, y2: level, class: "pfx-line pfx-stroke-attack", "stroke-width": 2, "stroke-dasharray": "6 5" }),
-    s("text", { x: 0, y: base + 15, class: "pfx-fill-attack" }, `the guard's weight Ω in the mean; on average ${number(omega, 2)}`),
+    s("line", {
+      x1: 0,
+      x2: panel.width,
+      y1: level,
+      y2: level,
+      class: "pfx-line pfx-stroke-attack",
+      "stroke-width": 2,
+      "stroke-dasharray": "6 5",
+    }),
+    s(
+      "text",
+      { x: 0, y: base + 15, class: "pfx-fill-attack" },
+      `the guard's weight Ω in the mean; on average ${number(omega, 2)}`,
+    ),
   );
 }
 

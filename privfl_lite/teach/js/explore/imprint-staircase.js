@@ -32,21 +32,30 @@ export function below(h) {
 
 // Edges between equally spaced (spread 0) and equally likely (spread 1).
 export function edgesOf(bins, spread) {
-  return Array.from({ length: bins }, (_, i) => (1 - spread) * (LOW + (i / bins) * (HIGH - LOW)) + spread * level(i / bins));
+  return Array.from(
+    { length: bins },
+    (_, i) => (1 - spread) * (LOW + (i / bins) * (HIGH - LOW)) + spread * level(i / bins),
+  );
 }
 
 export function expected(edges, batch) {
   const at = [...edges.map(below), 1];
-  return edges.reduce((sum, _, i) => sum + batch * (at[i + 1] - at[i]) * (1 - at[i + 1] + at[i]) ** (batch - 1), 0);
+  return edges.reduce(
+    (sum, _, i) => sum + batch * (at[i + 1] - at[i]) * (1 - at[i + 1] + at[i]) ** (batch - 1),
+    0,
+  );
 }
 
 export function compute({ batch, bins, spread, edges }) {
   const used = edges ?? edgesOf(bins, spread);
   const inside = used.map((edge, i) => {
-    return [...Array(batch).keys()].filter((n) => BRIGHT[n] > edge && BRIGHT[n] <= (used[i + 1] ?? Infinity));
+    return [...Array(batch).keys()].filter(
+      (n) => BRIGHT[n] > edge && BRIGHT[n] <= (used[i + 1] ?? Infinity),
+    );
   });
   return {
-    edges: used, inside,
+    edges: used,
+    inside,
     lone: inside.filter((who) => who.length === 1).length,
     expected: expected(used, batch),
     equal: batch * (1 - 1 / bins) ** (batch - 1),
@@ -62,7 +71,11 @@ export function quotient(who) {
 function stairs(panel, { edges, inside }, { batch }, change) {
   const order = [...Array(batch).keys()].sort((a, b) => BRIGHT[a] - BRIGHT[b]);
   const total = order.reduce((a, n) => a + SIGNALS[n], 0);
-  const plot = new Plot(panel, { title: "Bias gradient of a row (drag the edges)", x: { domain: ROOM, label: "edge, and mean pixel of an image" }, y: { domain: [0, total * 1.25], label: "sum of signals" } });
+  const plot = new Plot(panel, {
+    title: "Bias gradient of a row (drag the edges)",
+    x: { domain: ROOM, label: "edge, and mean pixel of an image" },
+    y: { domain: [0, total * 1.25], label: "sum of signals" },
+  });
   const points = [[ROOM[0], total]];
   let left = total;
   for (const n of order) {
@@ -72,7 +85,13 @@ function stairs(panel, { edges, inside }, { batch }, change) {
   edges.forEach((edge, i) => {
     if (inside[i].length !== 1) return;
     const end = Math.min(edges[i + 1] ?? ROOM[1], ROOM[1]);
-    plot.area([[edge, total * 1.25], [end, total * 1.25]], { tone: "attack", base: 0, opacity: 0.16 });
+    plot.area(
+      [
+        [edge, total * 1.25],
+        [end, total * 1.25],
+      ],
+      { tone: "attack", base: 0, opacity: 0.16 },
+    );
   });
   plot.line(points, { tone: "defense" });
   for (const edge of edges) plot.rule({ x: edge }, { tone: "ink", dash: "3 4" });
@@ -85,33 +104,84 @@ function stairs(panel, { edges, inside }, { batch }, change) {
       change({ edges: edges.map((e, k) => (k === i ? Math.min(high, Math.max(low, v)) : e)) });
     };
     panel.stage.handle(panel, {
-      x: plot.x(edge), y: plot.box.top + 6, label: `edge ${i + 1} of ${edges.length}`, value: edge, text: number(edge),
-      move: (x) => put(plot.x.invert(x)), step: (dx, dy) => put(edge + 0.002 * (dx + dy)),
+      x: plot.x(edge),
+      y: plot.box.top + 6,
+      label: `edge ${i + 1} of ${edges.length}`,
+      value: edge,
+      text: number(edge),
+      move: (x) => put(plot.x.invert(x)),
+      step: (dx, dy) => put(edge + 0.002 * (dx + dy)),
     });
   });
 }
 
 function bins(panel, inside, perRow, size) {
-  panel.g.append(s("text", { x: 0, y: 14, class: "pfx-title" }, "What the server reads in each bin"));
+  panel.g.append(
+    s("text", { x: 0, y: 14, class: "pfx-title" }, "What the server reads in each bin"),
+  );
   inside.forEach((who, i) => {
     const x = (i % perRow) * (size + 8);
     const y = 24 + Math.floor(i / perRow) * (size + 24);
     const lone = who.length === 1;
-    if (who.length) show(panel.g, quotient(who), [DATA.side, DATA.side], { x, y, size, tone: lone ? "attack" : "frame", line: lone ? 3 : 1 });
-    else panel.g.append(s("rect", { x, y, width: size, height: size, class: "pfx-line pfx-stroke-frame", "stroke-dasharray": "3 4" }));
+    if (who.length)
+      show(panel.g, quotient(who), [DATA.side, DATA.side], {
+        x,
+        y,
+        size,
+        tone: lone ? "attack" : "frame",
+        line: lone ? 3 : 1,
+      });
+    else
+      panel.g.append(
+        s("rect", {
+          x,
+          y,
+          width: size,
+          height: size,
+          class: "pfx-line pfx-stroke-frame",
+          "stroke-dasharray": "3 4",
+        }),
+      );
     const words = who.length > 1 ? `${who.length} mixed` : lone ? "alone" : "empty";
-    panel.g.append(s("text", { x: x + size / 2, y: y + size + 14, class: `pfx-small pfx-fill-${lone ? "attack" : "muted"}`, "text-anchor": "middle" }, words));
+    panel.g.append(
+      s(
+        "text",
+        {
+          x: x + size / 2,
+          y: y + size + 14,
+          class: `pfx-small pfx-fill-${lone ? "attack" : "muted"}`,
+          "text-anchor": "middle",
+        },
+        words,
+      ),
+    );
   });
 }
 
 export const explorable = {
   controls: [
-    { key: "batch", label: "images in the batch, B", min: 2, max: IMAGES.length, whole: true, value: 8 },
+    {
+      key: "batch",
+      label: "images in the batch, B",
+      min: 2,
+      max: IMAGES.length,
+      whole: true,
+      value: 8,
+    },
     { key: "bins", label: "bins k", min: 2, max: 16, whole: true, value: 8 },
-    { key: "spread", label: "edges", min: 0, max: 1, step: 0.02, value: 0, format: (v) => (v === 0 ? "equal steps" : v === 1 ? "quantiles" : percentText(v)) },
+    {
+      key: "spread",
+      label: "edges",
+      min: 0,
+      max: 1,
+      step: 0.02,
+      value: 0,
+      format: (v) => (v === 0 ? "equal steps" : v === 1 ? "quantiles" : percentText(v)),
+    },
   ],
   hidden: { edges: null },
-  tidy: (now, some) => ("edges" in some || !("bins" in some || "spread" in some) ? now : { ...now, edges: null }),
+  tidy: (now, some) =>
+    "edges" in some || !("bins" in some || "spread" in some) ? now : { ...now, edges: null },
   compute,
   readouts: ({ lone, expected: mean, equal }, { batch }) => [
     ["alone in this batch", `${lone} of ${batch}`],

@@ -31,28 +31,74 @@ function grid(panel, units, { batch }) {
   const across = (panel.width - 22) / units.length;
   const down = Math.min(26, (panel.height - top - 26) / batch);
   const parts = { muted: "", attack: "" };
-  units.forEach((unit, i) => unit.on.forEach((on, n) => {
-    if (!on) return;
-    const gap = down > 6 ? 1.2 : 0.4;
-    parts[unit.lone === n ? "attack" : "muted"] += `M${(22 + i * across + gap / 2).toFixed(2)} ${(top + n * down + gap / 2).toFixed(2)}h${(across - gap).toFixed(2)}v${(down - gap).toFixed(2)}h${(-(across - gap)).toFixed(2)}z`;
-  }));
+  units.forEach((unit, i) =>
+    unit.on.forEach((on, n) => {
+      if (!on) return;
+      const gap = down > 6 ? 1.2 : 0.4;
+      parts[unit.lone === n ? "attack" : "muted"] +=
+        `M${(22 + i * across + gap / 2).toFixed(2)} ${(top + n * down + gap / 2).toFixed(2)}h${(across - gap).toFixed(2)}v${(down - gap).toFixed(2)}h${(-(across - gap)).toFixed(2)}z`;
+    }),
+  );
   panel.g.append(
-    s("text", { x: 0, y: 14, class: "pfx-title" }, `${units.length} of the units, ${batch} image${batch > 1 ? "s" : ""}`),
-    s("rect", { x: 22, y: top, width: across * units.length, height: down * batch, class: "pfx-line pfx-stroke-frame", "stroke-width": 1 }),
+    s(
+      "text",
+      { x: 0, y: 14, class: "pfx-title" },
+      `${units.length} of the units, ${batch} image${batch > 1 ? "s" : ""}`,
+    ),
+    s("rect", {
+      x: 22,
+      y: top,
+      width: across * units.length,
+      height: down * batch,
+      class: "pfx-line pfx-stroke-frame",
+      "stroke-width": 1,
+    }),
     s("path", { d: parts.muted, class: "pfx-fill-muted", "fill-opacity": 0.45 }),
     s("path", { d: parts.attack, class: "pfx-fill-attack" }),
-    s("text", { x: 13, y: top + (down * batch) / 2, class: "pfx-label", "text-anchor": "middle", transform: `rotate(-90 13 ${top + (down * batch) / 2})` }, batch > 3 ? "images" : ""),
-    s("text", { x: 22, y: top + down * batch + 18 }, s("tspan", { class: "pfx-fill-muted" }, "gray: on; "), s("tspan", { class: "pfx-fill-attack" }, `orange: on for one image alone (${lone})`)),
+    s(
+      "text",
+      {
+        x: 13,
+        y: top + (down * batch) / 2,
+        class: "pfx-label",
+        "text-anchor": "middle",
+        transform: `rotate(-90 13 ${top + (down * batch) / 2})`,
+      },
+      batch > 3 ? "images" : "",
+    ),
+    s(
+      "text",
+      { x: 22, y: top + down * batch + 18 },
+      s("tspan", { class: "pfx-fill-muted" }, "gray: on; "),
+      s("tspan", { class: "pfx-fill-attack" }, `orange: on for one image alone (${lone})`),
+    ),
   );
 }
 
 function humps(panel, { expected, ceiling, best }, { batch, width, q }) {
   const high = 1.18 * Math.max(ceiling, 1);
-  const plot = new Plot(panel, { title: "Lone units of one image", x: { domain: [0.005, 1], log: true, ticks: [0.01, 0.1, 1], label: "share q of images that switch a unit on" }, y: { domain: [0, high], label: "expected number" } });
+  const plot = new Plot(panel, {
+    title: "Lone units of one image",
+    x: {
+      domain: [0.005, 1],
+      log: true,
+      ticks: [0.01, 0.1, 1],
+      label: "share q of images that switch a unit on",
+    },
+    y: { domain: [0, high], label: "expected number" },
+  });
   const f = (p) => width * p * (1 - p) ** (batch - 1);
   const points = curve(f, [0.005, 0.9999], 200, true);
   plot.area(points, { tone: "attack", opacity: 0.13 }).line(points, { tone: "attack" });
-  if (best < 1) plot.rule({ x: best }).words(best, high, "q = 1/B", { tone: "muted", dx: best > 0.3 ? -6 : 6, dy: 14, anchor: best > 0.3 ? "end" : "start" });
+  if (best < 1)
+    plot
+      .rule({ x: best })
+      .words(best, high, "q = 1/B", {
+        tone: "muted",
+        dx: best > 0.3 ? -6 : 6,
+        dy: 14,
+        anchor: best > 0.3 ? "end" : "start",
+      });
   plot.rule({ y: 1 }, { tone: "good" });
   if (high < 12) plot.words(0.0055, 1, "one would do", { tone: "good", dy: -5 });
   plot.dot(q, expected);
@@ -61,8 +107,23 @@ function humps(panel, { expected, ceiling, best }, { batch, width, q }) {
 export const explorable = {
   controls: [
     { key: "batch", label: "batch size B", min: 1, max: MOST, scale: "log", whole: true, value: 8 },
-    { key: "width", label: "units in the layer", min: 8, max: 4096, scale: "log", whole: true, value: 256 },
-    { key: "q", label: "q, how often a unit is on", min: 0.005, max: 0.95, scale: "log", value: 0.5 },
+    {
+      key: "width",
+      label: "units in the layer",
+      min: 8,
+      max: 4096,
+      scale: "log",
+      whole: true,
+      value: 256,
+    },
+    {
+      key: "q",
+      label: "q, how often a unit is on",
+      min: 0.005,
+      max: 0.95,
+      scale: "log",
+      value: 0.5,
+    },
   ],
   compute,
   readouts: ({ expected, ceiling, share }) => [

@@ -26,7 +26,8 @@ export function epsilonAt(mu, delta) {
 }
 
 // What (ε, δ) allows at this false positive rate: the lower of the two lines.
-export const allowed = (eps, delta, fpr) => Math.min(1, Math.exp(eps) * fpr + delta, 1 - (1 - delta - fpr) * Math.exp(-eps));
+export const allowed = (eps, delta, fpr) =>
+  Math.min(1, Math.exp(eps) * fpr + delta, 1 - (1 - delta - fpr) * Math.exp(-eps));
 
 export function compute({ mu, delta, threshold }) {
   const eps = epsilonAt(mu, delta);
@@ -45,7 +46,8 @@ function densities(panel, { edge, eps, ratio }, { mu, threshold }, change) {
   const across = [-3.5, 7.5];
   const plot = new Plot(panel, {
     title: "One upload, two laws",
-    x: { domain: across, label: "score of the upload, in noise deviations" }, y: { domain: [0, 0.56], hidden: true },
+    x: { domain: across, label: "score of the upload, in noise deviations" },
+    y: { domain: [0, 0.56], hidden: true },
   });
   const out = (x) => pdf(x);
   const inn = (x) => pdf(x - mu);
@@ -57,31 +59,62 @@ function densities(panel, { edge, eps, ratio }, { mu, threshold }, change) {
   if (edge < across[1]) {
     const left = edge > 3;
     plot.rule({ x: edge }, { tone: "good" });
-    plot.words(edge, 0.25, `ratio = eᵋ = ${number(Math.exp(eps))}`, { tone: "good", dx: left ? -6 : 6, anchor: left ? "end" : "start" });
+    plot.words(edge, 0.25, `ratio = eᵋ = ${number(Math.exp(eps))}`, {
+      tone: "good",
+      dx: left ? -6 : 6,
+      anchor: left ? "end" : "start",
+    });
   }
   plot.rule({ x: threshold }, { tone: "ink", dash: "none" });
   const left = threshold > 4;
-  plot.words(threshold, 0.5, `ratio here ${number(Math.exp(ratio))}`, { dx: left ? -14 : 14, dy: 4, anchor: left ? "end" : "start" });
+  plot.words(threshold, 0.5, `ratio here ${number(Math.exp(ratio))}`, {
+    dx: left ? -14 : 14,
+    dy: 4,
+    anchor: left ? "end" : "start",
+  });
   panel.stage.handle(panel, {
-    x: plot.x(threshold), y: plot.y(0.5), label: "threshold of the test", value: threshold, text: number(threshold),
-    move: (x) => change({ threshold: plot.x.invert(x) }), step: (dx, dy) => change({ threshold: threshold + 0.1 * (dx + dy) }),
+    x: plot.x(threshold),
+    y: plot.y(0.5),
+    label: "threshold of the test",
+    value: threshold,
+    text: number(threshold),
+    move: (x) => change({ threshold: plot.x.invert(x) }),
+    step: (dx, dy) => change({ threshold: threshold + 0.1 * (dx + dy) }),
   });
 }
 
 function curves(panel, { eps, fpr, tpr }, { mu, delta }) {
   const low = 1e-7;
-  const rates = { domain: [low, 1], log: true, ticks: panel.width < 330 ? [1e-6, 1e-4, 1e-2, 1] : [1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1] };
+  const rates = {
+    domain: [low, 1],
+    log: true,
+    ticks: panel.width < 330 ? [1e-6, 1e-4, 1e-2, 1] : [1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1],
+  };
   const plot = new Plot(panel, {
     title: "Every threshold at once (ROC)",
-    x: { ...rates, label: "false alarms (FPR)" }, y: { ...rates, ticks: [1e-6, 1e-4, 1e-2, 1], label: "caught (TPR)" },
+    x: { ...rates, label: "false alarms (FPR)" },
+    y: { ...rates, ticks: [1e-6, 1e-4, 1e-2, 1], label: "caught (TPR)" },
   });
   const bound = curve((t) => allowed(eps, delta, t), [low, 1], 200, true);
   plot.area(bound, { tone: "good", base: low, opacity: 0.12 });
-  plot.line([[low, low], [1, 1]], { tone: "muted", dash: "2 5", width: 1.5 });
+  plot.line(
+    [
+      [low, low],
+      [1, 1],
+    ],
+    { tone: "muted", dash: "2 5", width: 1.5 },
+  );
   plot.line(bound, { tone: "good", dash: "7 5", width: 2 });
-  plot.line(curve((z) => z, [-6, 6 + mu], 240).map(([z]) => [cdf(-z), cdf(mu - z)]), { tone: "attack" });
+  plot.line(
+    curve((z) => z, [-6, 6 + mu], 240).map(([z]) => [cdf(-z), cdf(mu - z)]),
+    { tone: "attack" },
+  );
   ["a coin", "the best attack", "allowed by (ε, δ)"].forEach((text, i) => {
-    plot.words(0.6, low, text, { tone: ["muted", "attack", "good"][i], anchor: "end", dy: -7 - 17 * i });
+    plot.words(0.6, low, text, {
+      tone: ["muted", "attack", "good"][i],
+      anchor: "end",
+      dy: -7 - 17 * i,
+    });
   });
   if (fpr >= low && tpr >= low) plot.dot(fpr, tpr, { tone: "ink" });
 }

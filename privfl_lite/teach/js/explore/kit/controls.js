@@ -26,7 +26,8 @@ export function valueAt(control, tick) {
 export function tickOf(control, value) {
   const { min, max } = control;
   const v = clamp(value, min, max);
-  const share = control.scale === "log" ? Math.log(v / min) / Math.log(max / min) : (v - min) / (max - min);
+  const share =
+    control.scale === "log" ? Math.log(v / min) / Math.log(max / min) : (v - min) / (max - min);
   return Math.round(share * ticks(control));
 }
 
@@ -38,7 +39,13 @@ export function shown(control, value) {
 function moved(control, from, to) {
   const way = Math.sign(to - from);
   let tick = to;
-  while (way && valueAt(control, tick) === valueAt(control, from) && tick > 0 && tick < ticks(control)) tick += way;
+  while (
+    way &&
+    valueAt(control, tick) === valueAt(control, from) &&
+    tick > 0 &&
+    tick < ticks(control)
+  )
+    tick += way;
   return tick;
 }
 
@@ -47,7 +54,12 @@ export function slider(control, value, onInput) {
   const output = h("span", { class: "pfx-value" }); // no <output>: the label would name it
   const name = h("span", { class: "pfx-name" });
   name.innerHTML = control.label;
-  const element = h("label", { class: "pfx-control" }, h("span", { class: "pfx-row" }, name, output), input);
+  const element = h(
+    "label",
+    { class: "pfx-control" },
+    h("span", { class: "pfx-row" }, name, output),
+    input,
+  );
   input.dataset.key = control.key;
   let tick = 0;
 

@@ -1,6 +1,18 @@
 // Numbers as a reader expects them: three digits, thousands apart, small ones as powers of ten.
 
-const SUPER = { "-": "⁻", 0: "⁰", 1: "¹", 2: "²", 3: "³", 4: "⁴", 5: "⁵", 6: "⁶", 7: "⁷", 8: "⁸", 9: "⁹" };
+const SUPER = {
+  "-": "⁻",
+  0: "⁰",
+  1: "¹",
+  2: "²",
+  3: "³",
+  4: "⁴",
+  5: "⁵",
+  6: "⁶",
+  7: "⁷",
+  8: "⁸",
+  9: "⁹",
+};
 
 export function power(exponent) {
   return `10${String(exponent).replace(/./g, (c) => SUPER[c])}`;
@@ -19,10 +31,14 @@ export function number(value, digits = 3) {
     return `${(value / 10 ** exponent).toFixed(1).replace("-", "−")}·${power(exponent)}`;
   }
   const whole = size < 1 ? 0 : Math.floor(Math.log10(size)) + 1;
-  const text = value.toFixed(Math.max(0, Math.min(6, digits - Math.max(whole, size < 0.1 ? -1 : 0))));
+  const text = value.toFixed(
+    Math.max(0, Math.min(6, digits - Math.max(whole, size < 0.1 ? -1 : 0))),
+  );
   const [front, back] = text.split(".");
   const grouped = front.replace(/\B(?=(\d{3})+$)/g, ",").replace("-", "−");
-  return back && Number(back) ? `${grouped}.${back.replace(/0+$/, "")}` : grouped.replace(/^−0$/, "0");
+  return back && Number(back)
+    ? `${grouped}.${back.replace(/0+$/, "")}`
+    : grouped.replace(/^−0$/, "0");
 }
 
 export function percent(share, digits = 2) {

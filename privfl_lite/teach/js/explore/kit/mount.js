@@ -15,7 +15,8 @@ const PAUSE = 500; // ms without a move, after which a screen reader is told
 
 export function starts(explorable, given = {}) {
   const found = { ...structuredClone(explorable.hidden ?? {}) };
-  for (const c of explorable.controls) found[c.key] = clamp(Number(given[c.key] ?? c.value), c.min, c.max);
+  for (const c of explorable.controls)
+    found[c.key] = clamp(Number(given[c.key] ?? c.value), c.min, c.max);
   for (const key of Object.keys(explorable.hidden ?? {})) if (key in given) found[key] = given[key];
   return found;
 }
@@ -27,13 +28,34 @@ export function mount(el, explorable, { title, settings: given = {}, onChange } 
   const stage = new Stage(svg);
   const readouts = h("div", { class: "pfx-readouts", role: "list" }); // no <dl>: every host styles it
   const say = h("p", { class: "pfx-say" });
-  const live = h("p", { role: "status", style: "position:absolute;width:1px;height:1px;overflow:hidden;clip-path:inset(50%);margin:0" });
+  const live = h("p", {
+    role: "status",
+    style: "position:absolute;width:1px;height:1px;overflow:hidden;clip-path:inset(50%);margin:0",
+  });
   const reset = h("button", { type: "button" }, "Reset");
-  const sliders = Object.fromEntries(explorable.controls.map((c) => [c.key, slider(c, settings[c.key], (key, value) => change({ [key]: value }))]));
+  const sliders = Object.fromEntries(
+    explorable.controls.map((c) => [
+      c.key,
+      slider(c, settings[c.key], (key, value) => change({ [key]: value })),
+    ]),
+  );
   const count = explorable.controls.length;
   const columns = `--pfx-columns:${count === 4 ? 2 : count};--pfx-few:${count === 4 ? 2 : 1}`;
-  const controls = h("div", { class: "pfx-controls", style: columns }, ...Object.values(sliders).map((one) => one.element));
-  const root = h("div", { class: "pfx", role: "group", "aria-label": title }, h("p", { class: "pfx-head" }, h("b", {}, title ?? ""), reset), svg, controls, readouts, say, live);
+  const controls = h(
+    "div",
+    { class: "pfx-controls", style: columns },
+    ...Object.values(sliders).map((one) => one.element),
+  );
+  const root = h(
+    "div",
+    { class: "pfx", role: "group", "aria-label": title },
+    h("p", { class: "pfx-head" }, h("b", {}, title ?? ""), reset),
+    svg,
+    controls,
+    readouts,
+    say,
+    live,
+  );
   let asked = 0;
   let told = 0;
 
@@ -45,11 +67,13 @@ export function mount(el, explorable, { title, settings: given = {}, onChange } 
     stage.paint(width, () => explorable.draw(stage, result, settings, changeNow));
     root.classList.toggle("pfx-narrow", stage.narrow);
     svg.setAttribute("aria-label", explorable.say(result, settings));
-    readouts.replaceChildren(...explorable.readouts(result, settings).map(([name, text]) => {
-      const what = h("span", { class: "pfx-what" });
-      what.innerHTML = name;
-      return h("div", { class: "pfx-readout", role: "listitem" }, what, h("b", {}, text));
-    }));
+    readouts.replaceChildren(
+      ...explorable.readouts(result, settings).map(([name, text]) => {
+        const what = h("span", { class: "pfx-what" });
+        what.innerHTML = name;
+        return h("div", { class: "pfx-readout", role: "listitem" }, what, h("b", {}, text));
+      }),
+    );
     say.textContent = explorable.say(result, settings);
   }
 
@@ -58,7 +82,9 @@ export function mount(el, explorable, { title, settings: given = {}, onChange } 
   }
 
   function change(some, quietly = false) {
-    settings = explorable.tidy ? explorable.tidy({ ...settings, ...some }, some) : { ...settings, ...some };
+    settings = explorable.tidy
+      ? explorable.tidy({ ...settings, ...some }, some)
+      : { ...settings, ...some };
     for (const c of explorable.controls) sliders[c.key].show(settings[c.key]);
     soon();
     if (quietly) return;

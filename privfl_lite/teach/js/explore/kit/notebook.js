@@ -5,7 +5,9 @@ import { mount } from "./mount.js";
 
 // JupyterLab takes arrow keys for itself, but not from an element that says so.
 export function keepKeys(el) {
-  el.addEventListener("focusin", ({ target }) => target.setAttribute("data-lm-suppress-shortcuts", "true"));
+  el.addEventListener("focusin", ({ target }) =>
+    target.setAttribute("data-lm-suppress-shortcuts", "true"),
+  );
 }
 
 export function renderer(explorable) {
@@ -22,7 +24,8 @@ export function renderer(explorable) {
     model.set("settings", made.settings);
     model.save_changes();
     const follow = () => {
-      if (JSON.stringify(model.get("settings")) !== JSON.stringify(made.settings)) made.set(model.get("settings"));
+      if (JSON.stringify(model.get("settings")) !== JSON.stringify(made.settings))
+        made.set(model.get("settings"));
     };
     model.on("change:settings", follow);
     return () => {

@@ -7,7 +7,10 @@ export function bring(name, explorable) {
   const begin = () => {
     for (const place of document.querySelectorAll(`[data-explorable="${name}"]:not([data-live])`)) {
       place.dataset.live = "";
-      mount(place, explorable, { title: place.dataset.title, settings: JSON.parse(place.dataset.set || "{}") });
+      mount(place, explorable, {
+        title: place.dataset.title,
+        settings: JSON.parse(place.dataset.set || "{}"),
+      });
     }
   };
   if (document.readyState === "loading") document.addEventListener("DOMContentLoaded", begin);

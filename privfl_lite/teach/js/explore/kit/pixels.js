@@ -16,17 +16,40 @@ export function picture(values, width, height, channels = 1) {
   const data = ink.createImageData(width, height);
   const n = width * height;
   for (let i = 0; i < n; i += 1) {
-    for (let c = 0; c < 3; c += 1) data.data[4 * i + c] = Math.round(255 * Math.min(1, Math.max(0, values[channels === 3 ? c * n + i : i])));
+    for (let c = 0; c < 3; c += 1)
+      data.data[4 * i + c] = Math.round(
+        255 * Math.min(1, Math.max(0, values[channels === 3 ? c * n + i : i])),
+      );
     data.data[4 * i + 3] = 255;
   }
   ink.putImageData(data, 0, 0);
   return canvas.toDataURL();
 }
 
-export function show(parent, values, [width, height, channels = 1], { x, y, size, tone = "frame", line = 1 }) {
+export function show(
+  parent,
+  values,
+  [width, height, channels = 1],
+  { x, y, size, tone = "frame", line = 1 },
+) {
   const tall = (size * height) / width;
   parent.append(
-    s("image", { href: picture(values, width, height, channels), x, y, width: size, height: tall, class: "pfx-pixels", preserveAspectRatio: "none" }),
-    s("rect", { x, y, width: size, height: tall, class: `pfx-line pfx-stroke-${tone}`, "stroke-width": line }),
+    s("image", {
+      href: picture(values, width, height, channels),
+      x,
+      y,
+      width: size,
+      height: tall,
+      class: "pfx-pixels",
+      preserveAspectRatio: "none",
+    }),
+    s("rect", {
+      x,
+      y,
+      width: size,
+      height: tall,
+      class: `pfx-line pfx-stroke-${tone}`,
+      "stroke-width": line,
+    }),
   );
 }

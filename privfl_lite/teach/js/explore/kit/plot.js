@@ -23,7 +23,8 @@ function steps([a, b], count) {
   const unit = 10 ** Math.floor(Math.log10(rough));
   const step = [1, 2, 2.5, 5, 10].map((m) => m * unit).find((m) => m >= rough * 0.999);
   const found = [];
-  for (let v = Math.ceil(a / step - 1e-9) * step; v <= b + step * 1e-9; v += step) found.push(Number(v.toPrecision(10)));
+  for (let v = Math.ceil(a / step - 1e-9) * step; v <= b + step * 1e-9; v += step)
+    found.push(Number(v.toPrecision(10)));
   return found;
 }
 
@@ -50,7 +51,12 @@ export function window(x, y, width, height) {
 export class Plot {
   constructor(panel, { x, y, title, left = y.label ? LEFT + 16 : LEFT }) {
     this.panel = panel;
-    const box = { left: y.hidden ? RIGHT : left, right: panel.width - RIGHT, top: title ? TOP + 6 : 10, bottom: panel.height - (x.label ? BOTTOM : 22) };
+    const box = {
+      left: y.hidden ? RIGHT : left,
+      right: panel.width - RIGHT,
+      top: title ? TOP + 6 : 10,
+      bottom: panel.height - (x.label ? BOTTOM : 22),
+    };
     this.box = box;
     this.x = scale(x, box.left, box.right);
     this.y = scale(y, box.bottom, box.top);
@@ -66,38 +72,87 @@ export class Plot {
   #across(axis) {
     const { left, right, top, bottom } = this.box;
     this.g.append(s("line", { x1: left, x2: right, y1: bottom, y2: bottom, class: "pfx-axis" }));
-    const marks = axis.ticks ?? (axis.log ? decades(axis.domain, (right - left) / 45) : steps(axis.domain, (right - left) / 62));
+    const marks =
+      axis.ticks ??
+      (axis.log
+        ? decades(axis.domain, (right - left) / 45)
+        : steps(axis.domain, (right - left) / 62));
     for (const value of marks) {
       const x = this.x(value);
-      if (!axis.bare) this.g.append(s("line", { x1: x, x2: x, y1: top, y2: bottom, class: "pfx-grid" }));
+      if (!axis.bare)
+        this.g.append(s("line", { x1: x, x2: x, y1: top, y2: bottom, class: "pfx-grid" }));
       const text = tickText(axis, value);
       const end = x + 3.6 * text.length > right + RIGHT; // the last one stays in the picture
-      this.g.append(s("text", { x: end ? right + RIGHT : x, y: bottom + 16, class: "pfx-tick", "text-anchor": end ? "end" : "middle" }, text));
+      this.g.append(
+        s(
+          "text",
+          {
+            x: end ? right + RIGHT : x,
+            y: bottom + 16,
+            class: "pfx-tick",
+            "text-anchor": end ? "end" : "middle",
+          },
+          text,
+        ),
+      );
     }
-    if (axis.label) this.g.append(s("text", { x: (left + right) / 2, y: bottom + 34, class: "pfx-label", "text-anchor": "middle" }, axis.label));
+    if (axis.label)
+      this.g.append(
+        s(
+          "text",
+          { x: (left + right) / 2, y: bottom + 34, class: "pfx-label", "text-anchor": "middle" },
+          axis.label,
+        ),
+      );
   }
 
   #up(axis) {
     const { left, right, top, bottom } = this.box;
-    const marks = axis.ticks ?? (axis.log ? decades(axis.domain, (bottom - top) / 26) : steps(axis.domain, (bottom - top) / 38));
+    const marks =
+      axis.ticks ??
+      (axis.log
+        ? decades(axis.domain, (bottom - top) / 26)
+        : steps(axis.domain, (bottom - top) / 38));
     for (const value of marks) {
       const y = this.y(value);
       this.g.append(s("line", { x1: left, x2: right, y1: y, y2: y, class: "pfx-grid" }));
-      this.g.append(s("text", { x: left - 6, y: y + 4, class: "pfx-tick", "text-anchor": "end" }, tickText(axis, value)));
+      this.g.append(
+        s(
+          "text",
+          { x: left - 6, y: y + 4, class: "pfx-tick", "text-anchor": "end" },
+          tickText(axis, value),
+        ),
+      );
     }
     if (axis.label) {
       const x = 13;
       const y = (top + bottom) / 2;
-      this.g.append(s("text", { x, y, class: "pfx-label", "text-anchor": "middle", transform: `rotate(-90 ${x} ${y})` }, axis.label));
+      this.g.append(
+        s(
+          "text",
+          { x, y, class: "pfx-label", "text-anchor": "middle", transform: `rotate(-90 ${x} ${y})` },
+          axis.label,
+        ),
+      );
     }
   }
 
   path(points) {
-    return points.filter(([, y]) => Number.isFinite(y)).map(([x, y], i) => `${i ? "L" : "M"}${this.x(x).toFixed(2)} ${this.y(y).toFixed(2)}`).join("");
+    return points
+      .filter(([, y]) => Number.isFinite(y))
+      .map(([x, y], i) => `${i ? "L" : "M"}${this.x(x).toFixed(2)} ${this.y(y).toFixed(2)}`)
+      .join("");
   }
 
   line(points, { tone = "ink", dash, width = 2.5 } = {}) {
-    this.inside.append(s("path", { d: this.path(points), class: `pfx-line pfx-stroke-${tone}`, "stroke-width": width, "stroke-dasharray": dash }));
+    this.inside.append(
+      s("path", {
+        d: this.path(points),
+        class: `pfx-line pfx-stroke-${tone}`,
+        "stroke-width": width,
+        "stroke-dasharray": dash,
+      }),
+    );
     return this;
   }
 
@@ -106,27 +161,52 @@ export class Plot {
     if (!points.length) return this;
     const floor = base ?? this.y.invert(this.box.bottom);
     const closed = [[points[0][0], floor], ...points, [points[points.length - 1][0], floor]];
-    this.inside.append(s("path", { d: `${this.path(closed)}Z`, class: `pfx-area pfx-fill-${tone}`, "fill-opacity": opacity }));
+    this.inside.append(
+      s("path", {
+        d: `${this.path(closed)}Z`,
+        class: `pfx-area pfx-fill-${tone}`,
+        "fill-opacity": opacity,
+      }),
+    );
     return this;
   }
 
   dot(x, y, { tone = "ink", r = 6 } = {}) {
-    this.g.append(s("circle", { cx: this.x(x), cy: this.y(y), r, class: `pfx-dot pfx-fill-${tone}` }));
+    this.g.append(
+      s("circle", { cx: this.x(x), cy: this.y(y), r, class: `pfx-dot pfx-fill-${tone}` }),
+    );
     return this;
   }
 
   rule({ x, y }, { tone = "muted", dash = "4 4" } = {}) {
     const { left, right, top, bottom } = this.box;
-    const at = x === undefined ? { x1: left, x2: right, y1: this.y(y), y2: this.y(y) } : { x1: this.x(x), x2: this.x(x), y1: top, y2: bottom };
-    this.inside.append(s("line", { ...at, class: `pfx-line pfx-stroke-${tone}`, "stroke-width": 1.5, "stroke-dasharray": dash }));
+    const at =
+      x === undefined
+        ? { x1: left, x2: right, y1: this.y(y), y2: this.y(y) }
+        : { x1: this.x(x), x2: this.x(x), y1: top, y2: bottom };
+    this.inside.append(
+      s("line", {
+        ...at,
+        class: `pfx-line pfx-stroke-${tone}`,
+        "stroke-width": 1.5,
+        "stroke-dasharray": dash,
+      }),
+    );
     return this;
   }
 
   // Words at data coordinates (raw: at pixels of the panel), kept inside the panel.
-  words(x, y, text, { tone = "ink", anchor = "start", dx = 0, dy = 0, raw = false, class: name = "pfx-words" } = {}) {
+  words(
+    x,
+    y,
+    text,
+    { tone = "ink", anchor = "start", dx = 0, dy = 0, raw = false, class: name = "pfx-words" } = {},
+  ) {
     const px = (raw ? x : this.x(x)) + dx;
     const py = (raw ? y : this.y(y)) + dy;
-    this.g.append(s("text", { x: px, y: py, class: `${name} pfx-fill-${tone}`, "text-anchor": anchor }, text));
+    this.g.append(
+      s("text", { x: px, y: py, class: `${name} pfx-fill-${tone}`, "text-anchor": anchor }, text),
+    );
     return this;
   }
 }

@@ -15,7 +15,8 @@ export class Stage {
     this.active = -1;
     svg.addEventListener("pointerdown", (event) => this.#down(event));
     svg.addEventListener("pointermove", (event) => this.#move(event));
-    for (const end of ["pointerup", "pointercancel"]) svg.addEventListener(end, () => (this.active = -1));
+    for (const end of ["pointerup", "pointercancel"])
+      svg.addEventListener(end, () => (this.active = -1));
     svg.addEventListener("keydown", (event) => this.#key(event));
   }
 
@@ -63,10 +64,21 @@ export class Stage {
   // { x, y } in pixels of the panel; move(x, y) when dragged; step(dx, dy) at an arrow key
   handle(panel, { x, y, label, value, text, move, step, tone = "ink" }) {
     const index = this.handles.length;
-    const dot = s("g", {
-      class: "pfx-handle", transform: `translate(${x} ${y})`, "data-handle": index, tabindex: 0,
-      role: "slider", "aria-label": label, "aria-valuenow": value, "aria-valuetext": text,
-    }, s("circle", { r: REACH, class: "pfx-reach" }), s("circle", { r: 7, class: `pfx-grip pfx-fill-${tone}` }));
+    const dot = s(
+      "g",
+      {
+        class: "pfx-handle",
+        transform: `translate(${x} ${y})`,
+        "data-handle": index,
+        tabindex: 0,
+        role: "slider",
+        "aria-label": label,
+        "aria-valuenow": value,
+        "aria-valuetext": text,
+      },
+      s("circle", { r: REACH, class: "pfx-reach" }),
+      s("circle", { r: 7, class: `pfx-grip pfx-fill-${tone}` }),
+    );
     panel.g.append(dot);
     this.handles.push({ panel, x, y, move, step });
   }
@@ -95,7 +107,9 @@ export class Stage {
   }
 
   #key(event) {
-    const way = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, 1], ArrowDown: [0, -1] }[event.key];
+    const way = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, 1], ArrowDown: [0, -1] }[
+      event.key
+    ];
     const handle = this.handles[event.target.dataset?.handle];
     if (!way || !handle) return;
     event.preventDefault();

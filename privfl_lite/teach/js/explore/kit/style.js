@@ -10,7 +10,11 @@ const DARK = `
   --pfx-paper: #161e26; --pfx-ink: #d6dfe7; --pfx-muted: #a3b2bf; --pfx-frame: #6f7f8d;
   --pfx-grid: #27323d; --pfx-border: #3b4a58; --pfx-focus: #f0a58f;
   --pfx-attack: #f5935a; --pfx-defense: #6cb6ea; --pfx-good: #4fc79b; --pfx-accent: #e39ac4; --pfx-warm: #e6b450;`;
-const DARK_PAGES = ['html[data-theme="dark"]', 'body[data-jp-theme-light="false"]', 'html[theme="dark"]'];
+const DARK_PAGES = [
+  'html[data-theme="dark"]',
+  'body[data-jp-theme-light="false"]',
+  'html[theme="dark"]',
+];
 const TONES = ["ink", "muted", "frame", "attack", "defense", "good", "accent", "warm", "paper"];
 
 export const CSS = `
