@@ -184,6 +184,15 @@ def read_batch(by_range: Callable, width: int, size: int, seed: int) -> dict[str
     }
 
 
+def read_batches(by_range: Callable, width: int, size: int, count: int = 8) -> dict[str, list]:
+    """The same for several batches, each behind a network of its own, joined."""
+    joined: dict[str, list] = {}
+    for seed in range(count):
+        for name, values in read_batch(by_range, width, size, seed).items():
+            joined.setdefault(name, []).extend(values)
+    return {**joined, "has a lone unit": [n > 0 for n in joined["lone"]]}
+
+
 def lone_bound(width: int, sizes: Sequence[int], seed: int = 7) -> list[float]:
     """The bound of prop-lone-units-expected, with q counted on the training digits."""
     digits = load("mnist")
