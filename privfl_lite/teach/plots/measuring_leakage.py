@@ -66,7 +66,7 @@ def eight_at_one_psnr() -> Figure:
     """A private nine and eight images at the same PSNR, with SSIM and LPIPS."""
     nine, images = study.picture()
     lpips = stored_lpips("picture", "mnist")
-    fig, axes = _grid(3, 3, (4.4, 4.6), 0.04)
+    fig, axes = _grid(3, 3, (4.4, 4.4), 0.03)
     show_image(axes[0, 0], nine[0], "private")
     level = metrics.psnr(next(iter(images.values())), nine).item()
     axes[0, 0].set_xlabel(f"the others:\n{level:.1f} dB", fontsize=9.5)
