@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor
 
+from .arrays import SLACK, Array
 from .models import Net
 from .runtime import PrivflError
 
+_loose: Any = {"holds": "any", "finite": False, "loose": True, "empty": True}  # the rest: below
+GivenImages = Annotated[Tensor, Array("images (B, C, H, W), a tensor of pixels", **_loose)]
+GivenLabels = Annotated[Tensor, Array("labels (B,), a tensor of whole numbers", **_loose)]
 Data = tuple[Tensor, Tensor]  # one client's images (n, C, H, W) and labels (n,) or (n, classes)
 
 
@@ -57,7 +61,21 @@ def check_batch(model: Net, x: Tensor, y: Tensor, whose: str = "the batch") -> N
         )
     if not x.isfinite().all():
         raise PrivflError(f"{whose} holds NaN or infinite pixels; images lie in [0, 1]")
-    if y.dim() == 1 and not (y.min() >= 0 and y.max() < model.num_classes):
+    if not -SLACK <= x.min() <= x.max() <= 1 + SLACK:
+        ends = f"{x.min().item():g} to {x.max().item():g}"
+        raise PrivflError(f"{whose} holds pixels from {ends}; images lie in [0, 1]")
+    _check_labels(y, model.num_classes, whose)
+
+
+def _check_labels(y: Tensor, classes: int, whose: str) -> None:
+    if y.dim() == 1 and not y.is_floating_point():
+        if not 0 <= y.min() <= y.max() < classes:
+            ends = f"{y.min().item()}…{y.max().item()}"
+            raise PrivflError(f"labels must lie in 0…{classes - 1}; got {ends}")
+        return
+    whole = y.is_floating_point() and y.dim() == 2 and y.shape[1] == classes
+    if not whole or not (y >= 0).all() or not ((y.sum(1) - 1).abs() < 1e-3).all():
         raise PrivflError(
-            f"labels must lie in 0…{model.num_classes - 1}; got {y.min().item()}…{y.max().item()}"
+            f"{whose} needs labels (B,) of whole numbers, or distributions (B, {classes}), rows of "
+            f"numbers from 0 on that add up to 1; got {tuple(y.shape)} of {y.dtype}"
         )

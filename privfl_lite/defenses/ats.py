@@ -19,6 +19,7 @@ from torch.nn.functional import conv2d
 
 from ..gradients import Tensors
 from ..runtime import PrivflError
+from ..values import Text
 from ..wire import Facts
 from .base import Context, Defense
 
@@ -54,8 +55,7 @@ def parse(policy: str) -> tuple[tuple[int, ...], ...]:
     """``"3-1-7+43-18-18"`` -> ((3, 1, 7), (43, 18, 18)); "/" may stand for "+" (command line)."""
     try:
         lists = tuple(
-            tuple(int(i) for i in part.split("-"))
-            for part in str(policy).replace("/", "+").split("+")
+            tuple(int(i) for i in part.split("-")) for part in policy.replace("/", "+").split("+")
         )
     except ValueError:
         lists = ()
@@ -77,11 +77,12 @@ class ATS(Defense):
     to hide a pixel.
     """
 
-    policy: str = "3-1-7+43-18-18"
+    policy: Text = "3-1-7+43-18-18"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         parse(self.policy)
-        object.__setattr__(self, "policy", str(self.policy).replace("/", "+"))  # one name for each
+        object.__setattr__(self, "policy", self.policy.replace("/", "+"))  # one name for each
 
     def data(
         self, x: Tensor, y: Tensor, rng: torch.Generator, kept: Tensors | None = None
