@@ -19,12 +19,13 @@ class Array(Rule):
     """A tensor with numbers in it: ``what`` in words, so many axes, "float" or "whole" numbers.
 
     ``low`` and ``high``: all entries lie between. ``finite=False`` lets NaN pass, as in what an
-    attacker found, and ``empty`` none at all. ``loose`` takes what ``torch.as_tensor`` does: arrays, and lists of numbers.
+    attacker found, and ``empty`` none at all. ``loose`` takes what ``torch.as_tensor`` does:
+    arrays, and lists of numbers.
     """
 
     what: str
     axes: tuple[int, ...] = ()  # none: any
-    holds: str = "float"  # or "whole", or "any"
+    holds: str = "float"  # or "whole", "bool" or "any"
     low: float = -torch.inf
     high: float = torch.inf
     finite: bool = True
@@ -50,6 +51,8 @@ class Array(Rule):
         return bool((ends >= self.low).all() and (ends <= self.high).all())
 
     def _holds(self, value: Tensor) -> bool:
+        if self.holds == "bool":
+            return value.dtype == torch.bool
         if self.holds == "any":
             return not value.is_complex() and value.dtype != torch.bool
         return value.is_floating_point() == (self.holds == "float") and (

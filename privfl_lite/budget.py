@@ -1,9 +1,10 @@
 """How much memory one piece of work may take, and how work that takes more is cut.
 
 The budget is three quarters of what is free when the work begins (of the machine, its container,
-the limit of the process, or the GPU), or what ``PRIVFL_MEMORY`` says: ``500MB``, ``4GB``. Clients and uploads
-are independent, so cutting changes results by rounding at most; only a network that draws random
-numbers itself draws other ones. What is needed is estimated from the network's own sizes.
+the limit of the process, or the GPU), or what ``PRIVFL_MEMORY`` says: ``500MB``, ``4GB``. Clients
+and uploads are independent, so cutting changes results by rounding at most; only a network that
+draws random numbers itself draws other ones. What is needed is estimated from the network's own
+sizes.
 """
 
 from __future__ import annotations

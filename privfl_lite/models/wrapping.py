@@ -90,9 +90,10 @@ def wrap(
 
 def built(model: nn.Module, who: str) -> None:
     """One sentence where ``who`` takes a network apart, and this is not one of ``build``."""
-    if isinstance(model, Wrapped):
+    if isinstance(model, Wrapped) or not isinstance(model, Net):
+        name = getattr(model, "name", type(model).__name__)
         raise PrivflError(
-            f"{who} takes networks of pf.models.build apart; {model.name!r} is a module of your own"
+            f"{who} takes networks of pf.models.build apart; {name!r} is a module of your own"
         )
 
 
