@@ -31,6 +31,7 @@ class Array(Rule):
     finite: bool = True
     loose: bool = False
     empty: bool = False
+    meta: bool = False  # shapes alone will do
 
     @property
     def allowed(self) -> str:  # type: ignore[override]
@@ -39,7 +40,7 @@ class Array(Rule):
     def fits(self, value: Any) -> bool:
         if self.loose and isinstance(value, np.ndarray | list | tuple):
             value = torch.as_tensor(value)
-        if not isinstance(value, Tensor) or value.is_meta:
+        if not isinstance(value, Tensor) or (value.is_meta and not self.meta):
             return False
         if not value.numel():
             return self.empty and self._holds(value)
@@ -47,6 +48,8 @@ class Array(Rule):
             return False
         if self.finite and not value.isfinite().all():
             return False
+        if self.low == -torch.inf and self.high == torch.inf:
+            return True
         ends = value.detach().nan_to_num(self.low if self.low > -torch.inf else 0.0)
         return bool((ends >= self.low).all() and (ends <= self.high).all())
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import torch
@@ -10,11 +11,17 @@ from torch import Tensor
 from .arrays import SLACK, Array
 from .models import Net
 from .runtime import PrivflError
+from .values import Row
 
 _loose: Any = {"holds": "any", "finite": False, "loose": True, "empty": True}  # the rest: below
-GivenImages = Annotated[Tensor, Array("images (B, C, H, W), a tensor of pixels", **_loose)]
-GivenLabels = Annotated[Tensor, Array("labels (B,), a tensor of whole numbers", **_loose)]
+IMAGES_GIVEN = Array("images (B, C, H, W), a tensor of pixels", **_loose)
+LABELS_GIVEN = Array("labels (B,), a tensor of whole numbers", **_loose)
+GivenImages = Annotated[Tensor, IMAGES_GIVEN]
+GivenLabels = Annotated[Tensor, LABELS_GIVEN]
 Data = tuple[Tensor, Tensor]  # one client's images (n, C, H, W) and labels (n,) or (n, classes)
+_pair = Row((IMAGES_GIVEN, LABELS_GIVEN), fixed=True)
+Pair = Annotated[Data, _pair]
+Clients = Annotated[Sequence[Data], Row((_pair,), least=1)]
 
 
 def as_batch(model: Net, x: Any, y: Any, whose: str = "the batch") -> Data:

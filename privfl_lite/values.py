@@ -12,6 +12,7 @@
 from __future__ import annotations
 
 import numbers
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -178,6 +179,11 @@ Wholes = Annotated[Sequence[int], Row((Number(0, MANY, whole=True),), least=1)]
 Text = Annotated[str, Holds("a text", lambda v: isinstance(v, str) and bool(v))]
 Mode = Annotated[str, Word("mode", "eval", "train")]  # of batch norm
 Function = Annotated[Callable, Holds("a function", callable)]
+
+
+def most_processes() -> int:
+    """Threads or processes that are worth having here: as many as cores, or a few."""
+    return max(16, os.cpu_count() or 1)
 
 
 def shown(value: Any) -> str:

@@ -115,7 +115,8 @@ class ModelCloak(Defense):
             return privacy.epsilon(self.sigma, rate, rounds, delta_dp)
         if len(scales) != rounds:
             raise PrivflError(f"σ_dyn is known for {len(scales)} rounds, not for {rounds}")
-        return privacy.epsilon([*scales.values()], rate, delta_dp=delta_dp)
+        most = privacy.accountants.MOST  # beyond, ε is as low as it gets
+        return privacy.epsilon([min(s, most) for s in scales.values()], rate, delta_dp=delta_dp)
 
     def facts(self, ctx: Context) -> Facts:
         """C, and ς where it does not depend on the data; no noise lies on an upload to a server."""
