@@ -70,7 +70,10 @@ def check_batch(model: Net, x: Tensor, y: Tensor, whose: str = "the batch") -> N
         raise PrivflError(f"{whose} holds NaN or infinite pixels; images lie in [0, 1]")
     if not -SLACK <= x.min() <= x.max() <= 1 + SLACK:
         ends = f"{x.min().item():g} to {x.max().item():g}"
-        raise PrivflError(f"{whose} holds pixels from {ends}; images lie in [0, 1]")
+        raise PrivflError(
+            f"{whose} holds pixels from {ends}, but images lie in [0, 1]; "
+            "what normalizes them belongs into the network"
+        )
     _check_labels(y, model.num_classes, whose)
 
 

@@ -18,12 +18,13 @@ import typing
 from collections.abc import Callable
 from dataclasses import fields
 from inspect import Parameter
-from typing import Annotated, Any, ParamSpec, TypeVar
+from typing import Annotated, Any, ParamSpec, TypeVar, cast
 
 from .errors import PrivflError
 from .values import Either, Holds, Kind, Row, Rule, Table
 
-P, R = ParamSpec("P"), TypeVar("R")
+P = ParamSpec("P")
+R = TypeVar("R")
 REST = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)  # of a signature: checked where they go
 
 
@@ -91,7 +92,7 @@ def check(name: str, value: Any, rule: Rule | None) -> None:
 
 def check_fields(made: Any) -> None:
     """Hold every field of a dataclass against its rule."""
-    for name, rule in rules(type(made)).items():
+    for name, rule in rules(cast(Any, type(made))).items():
         check(name, getattr(made, name), rule)
 
 
@@ -117,4 +118,5 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
                 check(name, given[name], rule)
         return function(*args, **kwargs)
 
+    vars(call)["checked"] = True  # tests look for it
     return call

@@ -15,7 +15,7 @@ import numbers
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 FAR, MANY = 1e30, 10**9  # no setting is larger: beyond, 32-bit floats overflow, and loops never end
 
@@ -30,7 +30,7 @@ class Rule:
 
     def sentence(self, name: str, value: Any) -> str:
         """What is said of a value that does not fit."""
-        return f"{name} must be {self.allowed}; got {shown(value)}"
+        return f"{name} is {shown(value)}; it must be {self.allowed}"
 
 
 @dataclass(frozen=True)
@@ -49,6 +49,8 @@ class Number(Rule):
 
     def _ends(self, no_high: bool) -> list[str]:
         low, high = (f"{end:,}" if self.whole else f"{end:g}" for end in (self.low, self.high))
+        if not (self.open or no_high) and self.low > -FAR:
+            return [f"from {low} to {high}"]
         above = f"over {low}" if "low" in self.open else f"at least {low}"
         below = f"below {high}" if "high" in self.open else f"at most {high}"
         words = [*([above] if self.low > -FAR else []), *([] if no_high else [below])]
@@ -58,15 +60,19 @@ class Number(Rule):
         kind = numbers.Integral if self.whole else numbers.Real
         if not isinstance(value, kind) or isinstance(value, bool):
             return False
-        return (self.low < value if "low" in self.open else self.low <= value) and (
-            value < self.high if "high" in self.open else value <= self.high
-        )
+        number: Any = value
+        ends = [
+            value for value, end in ((self.low, "low"), (self.high, "high")) if end in self.open
+        ]
+        return self.low <= number <= self.high and number not in ends
 
     def sentence(self, name: str, value: Any) -> str:
-        if isinstance(value, numbers.Real) and value > self.high:  # then its end is worth a word
+        if (
+            isinstance(value, numbers.Real) and cast(float, value) > self.high
+        ):  # then its end is worth a word
             what = "a whole number" if self.whole else "a number"
             ends = " ".join(self._ends(False))
-            return f"{name} must be {what} {ends}; got {shown(value)}"
+            return f"{name} is {shown(value)}; it must be {what} {ends}"
         return super().sentence(name, value)
 
 
@@ -88,7 +94,10 @@ class Holds(Rule):
     """Whatever passes a test of its own; ``allowed`` says it in words."""
 
     def __init__(self, allowed: str, test: Callable[[Any], bool]):
-        self.allowed, self.fits = allowed, test  # type: ignore[method-assign]
+        self.allowed, self.test = allowed, test
+
+    def fits(self, value: Any) -> bool:
+        return self.test(value)
 
 
 @dataclass(frozen=True)
@@ -109,7 +118,7 @@ class Kind(Rule):
 
 @dataclass(frozen=True)
 class Row(Rule):
-    """A list or tuple: of things that fit one rule, or one for each place."""
+    """A list, tuple or numpy's row: of things that fit one rule, or one for each place."""
 
     items: tuple[Rule, ...]
     fixed: bool = False
@@ -122,7 +131,8 @@ class Row(Rule):
         return f"a list{' of one or more' if self.least else ''}, each {self.items[0].allowed}"
 
     def fits(self, value: Any) -> bool:
-        if not isinstance(value, list | tuple | range) or len(value) < self.least:
+        row = isinstance(value, list | tuple | range) or getattr(value, "ndim", 0) == 1
+        if not row or hasattr(value, "requires_grad") or len(value) < self.least:
             return False
         if self.fixed:
             whole = len(value) == len(self.items)
@@ -154,7 +164,8 @@ class Either(Rule):
 
     @property
     def allowed(self) -> str:  # type: ignore[override]
-        return ", or ".join(item.allowed for item in self.items)
+        such = [Row((item,), least=n) for item in self.items for n in (0, 1)]
+        return ", or ".join("a list of such" if i in such else i.allowed for i in self.items)
 
     def fits(self, value: Any) -> bool:
         return any(item.fits(value) for item in self.items)
@@ -189,7 +200,7 @@ def most_processes() -> int:
 def shown(value: Any) -> str:
     """A value in an error: short, on one line; a tensor by its shape."""
     if hasattr(value, "shape") and hasattr(value, "dtype"):
-        return f"{type(value).__name__.lower()} {tuple(value.shape)} of {value.dtype}"
+        return f"a {type(value).__name__.lower()} {tuple(value.shape)} of {value.dtype}"
     try:
         text = " ".join(repr(value).split())
     except Exception:

@@ -22,7 +22,8 @@ from ..runtime import PrivflError
 from ..values import Either, Kind, Number, Row, Whole
 from ..wire import Upload
 
-UPLOADS = Either((Kind(Upload), Row((Kind(Upload),), least=1)))  # several: rounds of one training
+ONE = Kind(Upload)
+SEVERAL = Either((ONE, Row((ONE,), least=1)))
 SEED = Number(-(2**63), 2**63 - 1, whole=True)
 Costs = Annotated[Tensor, Array("a cost for each upload, (U,)", (1,), finite=False)]
 Named = Annotated[Tensor, Array("labels (N,)", (1,), "any", finite=False)]
@@ -51,7 +52,8 @@ class Attack(Checked):
     """What every attack declares; subclasses override ``run``, and call ``check`` first.
 
     ``needs``: facts that must be granted. ``letter``: the least threat model of Carletti et al.
-    (2025) under which it runs. ``answers``: the defenses that it was made against. ``most``: images
+    (2025) under which it runs. ``rounds``: whether it also takes a list of uploads, rounds of one
+    training. ``answers``: the defenses that it was made against. ``most``: images
     and local steps behind an upload, None where there is no limit.
     """
 
@@ -59,6 +61,7 @@ class Attack(Checked):
     letter: ClassVar[str] = "B"
     answers: ClassVar[tuple[str, ...]] = ()
     most: ClassVar[tuple[int | None, int | None]] = (None, None)
+    rounds: ClassVar[bool] = False
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -88,8 +91,12 @@ def together(parts: list[Reconstruction]) -> Reconstruction:
     if len(parts) == 1:
         return parts[0]
     films = zip(*(part.history for part in parts), strict=True)
+    whole = (torch.cat([getattr(p, n) for p in parts]) for n in ("images", "labels", "cost"))
+    images, labels, cost = whole
     return Reconstruction(
-        *(torch.cat([getattr(p, n) for p in parts]) for n in ("images", "labels", "cost")),
+        images,
+        labels,
+        cost,
         evaluations=max(part.evaluations for part in parts),
         failed=sum(part.failed for part in parts),
         history=[(film[0][0], torch.cat([images for _, images in film])) for film in films],
@@ -104,7 +111,7 @@ def guarded(run: Callable[..., Reconstruction]) -> Callable[..., Reconstruction]
 
     @functools.wraps(run)
     def call(self: Attack, upload: Any, seed: int = 0) -> Reconstruction:
-        check("upload", upload, UPLOADS)
+        check("upload", upload, SEVERAL if self.rounds else ONE)
         check("seed", seed, SEED)
         name, one = type(self).__name__, upload if isinstance(upload, Upload) else upload[0]
         try:

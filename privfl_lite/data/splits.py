@@ -15,7 +15,7 @@ from ..values import Count, Number, Seed, Word
 
 Named = Annotated[Tensor, Array("labels (N,), whole numbers", (1,), "whole", 0, loose=True)]
 How = Annotated[str, Word("partition", "iid", "shards", "dirichlet")]
-Alpha = Annotated[float, Number(1e-3, 1e6)]
+Alpha = Annotated[float, Number(1e-6, 1e6)]
 
 
 @checked

@@ -53,7 +53,7 @@ class CAFL(Defense):
     ``perturb`` give what really travels.
     """
 
-    eps: Annotated[float, Number(1e-6, 1e6)] = 5.0
+    eps: Annotated[float, Number(1e-12)] = 5.0
     ratio: Annotated[float, Number(0, 1, open="low")] = 0.1
     radius: Positive | None = None
     decoder: Annotated[str, Word("decoder", "transpose", "omp")] = "transpose"

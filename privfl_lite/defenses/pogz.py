@@ -55,7 +55,7 @@ class POGZFL(Defense):
     """
 
     alpha: Positive = 1.0
-    eps: Annotated[float, Number(1e-6, 1e6)] = 10.0
+    eps: Annotated[float, Number(1e-12)] = 10.0
     eta: Positive = 0.1
     importance: Annotated[str, Word("importance", "own")] | Mapping[str, Positive] = "own"
     released: bool = False

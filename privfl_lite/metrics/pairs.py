@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from torch import Tensor
 
-from ..arrays import Found
+from ..arrays import Array
 from ..checking import checked
 from ..runtime import PrivflError
+
+Picture = Annotated[Tensor, Array("an image or images, floating-point numbers", finite=False)]
 
 
 def pair(x_hat: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -18,6 +22,6 @@ def pair(x_hat: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 @checked
-def as_image(x_hat: Found) -> Tensor:
+def as_image(x_hat: Picture) -> Tensor:
     """What an attacker hands in: clamped to [0, 1], with gray 0.5 for NaN (no result there)."""
     return x_hat.nan_to_num(nan=0.5, posinf=1.0, neginf=0.0).clamp(0, 1)

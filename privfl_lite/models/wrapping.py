@@ -117,9 +117,7 @@ def _unrolled(net: nn.Module, before: str = "") -> Iterator[tuple[str, nn.Module
 
 
 @checked
-def passed(
-    net: nn.Module, layer: nn.Module, x: Annotated[Tensor, ANY]
-) -> tuple[Tensor, Tensor, Tensor]:
+def passed(net: nn.Module, layer: nn.Module, x: Seen) -> tuple[Tensor, Tensor, Tensor]:
     """What enters and leaves ``layer`` when the network sees x, and the network's answer."""
     seen: list[tuple[Tensor, Tensor]] = []
     hook = layer.register_forward_hook(lambda _m, given, out: seen.append((given[0], out)))

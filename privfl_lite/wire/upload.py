@@ -13,7 +13,7 @@ from ..checking import Checked, checked
 from ..gradients import Tensors
 from ..models import Net, wrap
 from ..runtime import PrivflError
-from ..values import Count, Either, Holds, Kind, Mode, Word
+from ..values import MANY, Count, Either, Holds, Kind, Mode, Number, Word
 from .converting import gradient_parts, update_parts
 from .facts import Facts
 from .imitating import imitator
@@ -23,7 +23,8 @@ SENT = Holds(
     "tensors or arrays: a list in the order of model.parameters(), a dict by name, or a module",
     lambda v: isinstance(v, Sequence | Mapping | nn.Module) and not isinstance(v, str | bytes),
 )
-GRANTED = Either((Kind(type(None)), Array("labels", (0, 1, 2, 3), "any", loose=True)))
+_named = Array("labels", (0, 1, 2, 3), "any", loose=True)
+GRANTED = Either((_named, Number(0, MANY, whole=True), Kind(type(None))))
 PLACE = Holds("a whole number or a slice", lambda v: type(v) in (int, slice))
 
 
@@ -176,6 +177,13 @@ class Upload(Checked):
             return self.tensors
         weight = sum(self.plan.step_weights(self.local_steps))
         return {n: -t / (self.plan.eta * weight) for n, t in self.tensors.items()}
+
+    def typed(self) -> Upload:
+        """The same in the model's own type of numbers, as searches need it."""
+        like = next(self.model.parameters()).dtype
+        if all(t.dtype == like for t in self.tensors.values()):
+            return self
+        return replace(self, tensors={n: t.to(like) for n, t in self.tensors.items()})
 
     def imitator(self) -> Callable[[Tensor, Tensor], Tensors]:
         """f(x, y): what undefended clients with data x (U, B, C, H, W) and y would have sent.

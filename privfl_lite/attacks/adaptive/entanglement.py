@@ -152,10 +152,12 @@ class UnguardRows(Attack):
 
     def run(self, upload: Upload, seed: int = 0) -> Reconstruction:
         self.check(upload)
-        own, found = own_part(upload), []
+        own, found = own_part(upload.typed()), []
         for u in range(len(upload)):
             bias = own[u].tensors[f"{upload.model.head_name}.bias"][0]
             labels = bias.argmin()[None] if bias.min() < 0 else (bias == 0).nonzero().flatten()
+            if not len(labels):
+                raise PrivflError("no row of the last layer can be the label's: none is below 0")
             tried = [Recursive().run(complete(own[u], int(label))) for label in labels]
             found.append(min(tried, key=lambda f: f.cost.nan_to_num(torch.inf).item()))
         images, labels, cost = (

@@ -139,7 +139,7 @@ class _Way:
                 (back,) = torch.func.vjp(layer, a[None])[1](back[None])
                 back, trust = back[0], torch.ones_like(a)
             else:
-                raise PrivflError(f"unlocking knows no way back through {layer}")
+                raise PrivflError(f"unlocking knows no way back through {type(layer).__name__}")
         return 0, a, back, trust
 
     def unlock(self, i: int, s: Tensor, ds: Tensor, trust: Tensor, rounds: int = ROUNDS) -> tuple:

@@ -112,7 +112,7 @@ class Recursive(Attack):
                 (back,) = torch.func.vjp(layer, a[None])[1](back[None])
                 back, trust, quiet = back[0], torch.ones_like(a), off  # from here on with noise
             else:
-                raise PrivflError(f"the recursion knows no way back through {layer}")
+                raise PrivflError(f"the recursion knows no way back through {type(layer).__name__}")
         if entry != net.head_name:
             delta = g.get(f"{net.head_name}.bias", g[f"{net.head_name}.weight"].sum(1))
         return a.reshape(1, *net.shape), delta.argmin(), steps

@@ -94,10 +94,11 @@ class Matching(Attack):
     frames: Frames = 0
     show: bool = True
     compile: bool | None = None
-    drop: tuple[Text, ...] = ()
+    drop: tuple[Text, ...] | Text = ()
     nonzero: bool = False
     per_tensor: bool = False
     start: Start | None = None
+    rounds = True
 
     def __post_init__(self) -> None:
         if isinstance(self.drop, str):  # one name, as the command line writes it
@@ -114,7 +115,7 @@ class Matching(Attack):
         Several ``Upload``s are rounds in which the same clients sent the same batches, to one model
         or to a model that moved on: the cost is the sum over the rounds, so their noise averages.
         """
-        rounds = [upload] if isinstance(upload, Upload) else list(upload)
+        rounds = [a.typed() for a in ([upload] if isinstance(upload, Upload) else upload)]
         if not rounds or len({(len(a), a.batch) for a in rounds}) > 1:
             raise PrivflError("rounds must be at least one, with the same clients and batch size")
         for one in rounds:
@@ -140,7 +141,7 @@ class Matching(Attack):
             return mismatch(z, rows) + smooth
 
         z = self._start(u * r, row.shape, row.logits + self.unknowns(first), seed)
-        z = z.to(next(iter(first.tensors.values())))
+        z = z.to(next(first.model.parameters()))
         rows = torch.arange(u * r, device=z.device).split(self._at_once(rounds, z))
         found = together([self._part(objective, z, some, row.pixels) for some in rows])
         with torch.no_grad():

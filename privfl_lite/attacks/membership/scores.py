@@ -25,6 +25,8 @@ from ...values import Count, Number, Seed, Whole, Word
 
 Model = Annotated[nn.Module, MODEL]
 Queries = Annotated[int, Number(1, 10**6, whole=True)]
+Many = Annotated[Tensor, Array("images (…, C, H, W)", (4, 5, 6), finite=False, empty=True)]
+Asked = Annotated[Tensor, Array("candidates (N,)", (1,), "whole", 0, empty=True)]
 Scores = Annotated[Tensor, Array("a score for each candidate (N,)", (1,), "any")]
 Flags = Annotated[Tensor, Array("True or False for each candidate (N,)", (1,), "bool")]
 
@@ -47,8 +49,9 @@ class LabelOracle:
         self.total, self._count = 0, torch.zeros(0, dtype=torch.long)
         self._ask = lambda x: _logits(net, x, batch).argmax(1)
 
+    @checked
     @torch.no_grad()
-    def __call__(self, x: Tensor, who: Tensor | None = None) -> Tensor:
+    def __call__(self, x: Many, who: Asked | None = None) -> Tensor:
         """Labels (…) of x (…, C, H, W). Row r asks for candidate ``who[r]``; None: for no one."""
         lead, flat = x.shape[:-3], x.reshape(-1, *x.shape[-3:])
         if not len(flat):
