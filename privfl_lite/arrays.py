@@ -37,6 +37,17 @@ class Array(Rule):
     def allowed(self) -> str:  # type: ignore[override]
         return self.what
 
+    def sentence(self, name: str, value: Any) -> str:
+        """With what a tensor holds, where that is what is wrong with it."""
+        said = super().sentence(name, value)
+        if not isinstance(value, Tensor) or value.is_meta or not value.numel():
+            return said
+        if not value.is_floating_point() or (self.axes and value.dim() not in self.axes):
+            return said
+        if not value.isfinite().all():
+            return f"{said}; it holds NaN or infinite numbers"
+        return f"{said}; it holds numbers from {value.min():g} to {value.max():g}"
+
     def fits(self, value: Any) -> bool:
         if self.loose and isinstance(value, np.ndarray | list | tuple):
             value = torch.as_tensor(value)

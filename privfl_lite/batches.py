@@ -8,11 +8,12 @@ from typing import Annotated, Any
 import torch
 from torch import Tensor
 
-from .arrays import SLACK, Array
+from .arrays import Array
 from .models import Net
 from .runtime import PrivflError
 from .values import Row
 
+FARTHEST = 100.0  # no pixel is so far from 0, normalized or not; those of 0…255 are
 _loose: Any = {"holds": "any", "finite": False, "loose": True, "empty": True}  # the rest: below
 IMAGES_GIVEN = Array("images (B, C, H, W), a tensor of pixels", **_loose)
 LABELS_GIVEN = Array("labels (B,), a tensor of whole numbers", **_loose)
@@ -68,11 +69,11 @@ def check_batch(model: Net, x: Tensor, y: Tensor, whose: str = "the batch") -> N
         )
     if not x.isfinite().all():
         raise PrivflError(f"{whose} holds NaN or infinite pixels; images lie in [0, 1]")
-    if not -SLACK <= x.min() <= x.max() <= 1 + SLACK:
-        ends = f"{x.min().item():g} to {x.max().item():g}"
+    low, high = x.min().item(), x.max().item()
+    if low > 1 or high < 0 or max(-low, high) > FARTHEST:
         raise PrivflError(
-            f"{whose} holds pixels from {ends}, but images lie in [0, 1]; "
-            "what normalizes them belongs into the network"
+            f"{whose} holds pixels from {low:g} to {high:g}; images lie in [0, 1], "
+            "or around 0 where they are normalized"
         )
     _check_labels(y, model.num_classes, whose)
 

@@ -114,7 +114,7 @@ def footprint(model: nn.Module, shape: tuple[int, ...]) -> tuple[int, int]:
         if not list(m.children()):
             m.register_forward_hook(lambda _m, _i, out: outputs.append(out.numel()))
     with torch.no_grad(), torch.random.fork_rng(devices=[]):
-        net(torch.zeros(1, *shape, device=device()))
+        net(torch.zeros(1, *shape).to(next(model.parameters())))
     return sum(p.numel() for p in model.parameters()), sum(outputs)
 
 

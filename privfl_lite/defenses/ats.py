@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import cast
+from typing import Annotated, cast
 
 import torch
 from torch import Tensor
@@ -19,7 +19,7 @@ from torch.nn.functional import conv2d
 
 from ..gradients import Tensors
 from ..runtime import PrivflError
-from ..values import Text
+from ..values import Holds
 from ..wire import Facts
 from .base import Context, Defense
 
@@ -41,6 +41,7 @@ _ENDS = {  # magnitude at level 0 and at level 9, evenly spaced between
     "posterize": (8, 4),  # bits kept
     "solarize": (256, 0),  # gray level from which on pixels are inverted
 }
+WRITTEN = Holds("operations, as 3-1-7+43-18-18", lambda v: type(v) in (str, int))
 _ONE_WAY = ("rotate", "posterize", "solarize")  # the others' magnitudes get a random sign
 
 
@@ -55,7 +56,8 @@ def parse(policy: str) -> tuple[tuple[int, ...], ...]:
     """``"3-1-7+43-18-18"`` -> ((3, 1, 7), (43, 18, 18)); "/" may stand for "+" (command line)."""
     try:
         lists = tuple(
-            tuple(int(i) for i in part.split("-")) for part in policy.replace("/", "+").split("+")
+            tuple(int(i) for i in part.split("-"))
+            for part in str(policy).replace("/", "+").split("+")
         )
     except ValueError:
         lists = ()
@@ -77,12 +79,12 @@ class ATS(Defense):
     to hide a pixel.
     """
 
-    policy: Text = "3-1-7+43-18-18"
+    policy: Annotated[str, WRITTEN] = "3-1-7+43-18-18"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         parse(self.policy)
-        object.__setattr__(self, "policy", self.policy.replace("/", "+"))  # one name for each
+        object.__setattr__(self, "policy", str(self.policy).replace("/", "+"))  # one name for each
 
     def data(
         self, x: Tensor, y: Tensor, rng: torch.Generator, kept: Tensors | None = None

@@ -347,8 +347,8 @@ def test_names_on_the_command_line():
     ("call", "says"),
     [
         (lambda: DPGaussian(0), "sigma is a standard deviation and must be over 0; got 0"),
-        (lambda: DPGaussian(float("nan")), "must be over 0"),
-        (lambda: Prune(1.0), "from 0 to below 1; got 1.0"),
+        (lambda: DPGaussian(float("nan")), "sigma is nan; it must be a number over 0"),
+        (lambda: Prune(1.0), "rate is 1.0; it must be a number at least 0"),
         (lambda: defenses.build("prun"), "choose one of: none, dp_gaussian, dp_sgd, prune"),
         (lambda: defenses.build("prune:speed=3"), "key one of: rate"),
         (lambda: defenses.build("prune:rate"), "write key=value"),

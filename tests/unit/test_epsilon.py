@@ -175,22 +175,15 @@ def test_e4_mixing_multiplies_the_influence_of_an_example(net, mixing):
     assert plain.value == pytest.approx(exact(1 / 2))  # each image by itself
 
 
-class Centered(torch.nn.Module):
-    """Pixels count from middle gray."""
-
-    def forward(self, x):
-        return x - 0.5
-
-
 def test_e4_the_bound_on_mixed_examples_is_met():
     """One image turned into its negative moves the clipped sum by 2kC; without mixing by 2C."""
-    layers = Centered(), torch.nn.Flatten(), torch.nn.Linear(144, 10, bias=False)
-    torch.nn.init.zeros_(layers[2].weight)
-    net, clip = models.wrap(torch.nn.Sequential(*layers), shape=(1, 12, 12), head="2"), 1e-3
+    linear = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(144, 10, bias=False))
+    torch.nn.init.zeros_(linear[1].weight)
+    net, clip = models.wrap(linear, shape=(1, 12, 12), head="1"), 1e-3
     x, y = torch.zeros(8, 1, 12, 12), torch.zeros(8, dtype=torch.long)
-    x[0] = 0.5
+    x[0] = 1.0
     for defense, rows in ((Mixup(4) + DPSGD(clip, 0.0), 4), (DPSGD(clip, 0.0), 1)):
-        one, two = (share(net, z, y, defense).tensors for z in (0.5 + x, 0.5 - x))
+        one, two = (share(net, z, y, defense).tensors for z in (x, -x))
         gap = norm({n: 8 * (t - two[n]) for n, t in one.items()}).item()
         assert gap == pytest.approx(2 * rows * clip, rel=1e-4)
 
@@ -347,10 +340,10 @@ def test_the_record_says_all_that_belongs_to_it():
     ("call", "says"),
     [
         (lambda: Epsilon(None), "needs a reason"),
-        (lambda: Epsilon(-1.0), "finite number, 0 or above"),
-        (lambda: Epsilon(float("nan")), "finite number"),
+        (lambda: Epsilon(-1.0), "value is -1.0; it must be a number from 0"),
+        (lambda: Epsilon(float("nan")), "value is nan; it must be a number from 0 to"),
         (lambda: Epsilon(1.0, unit="pixel"), "unit"),
-        (lambda: Training(0), "rounds must be at least 1"),
+        (lambda: Training(0), "rounds is 0; it must be a whole number at"),
         (lambda: Training(1, 3, 4), "per_round lie in 1…clients"),
         (lambda: Training(1, sampling="coins"), "sampling"),
     ],

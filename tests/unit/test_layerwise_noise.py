@@ -410,7 +410,7 @@ def test_names_on_the_command_line():
         (lambda: POGZFL(alpha=0), "alpha is 0; it must be a finite number above 0"),
         (lambda: POGZFL(eps=math.nan), "eps is nan"),
         (lambda: POGZFL(importance="all"), "choose one of: own"),
-        (lambda: POGZFL(importance={"a": 0.0}), "a number above 0"),
+        (lambda: POGZFL(importance={"a": 0.0}), "importance is {'a': 0.0}; it must be one"),
         (
             lambda: POGZFL(importance={"a": 1.0}).update(two_layers(1), context(1)),
             "importance has no layer 'b'; it names: a",

@@ -128,7 +128,7 @@ class GRNN(Attack):
         )
 
     def _start(
-        self, upload: Upload, seed: int, first: int
+        self, upload: Upload, seed: int, first: int = 0
     ) -> tuple[nn.Module, dict[str, Tensor], Tensor]:
         """A network to call, its weights for each upload (U, *shape), and z (U, B, latent)."""
         channels, size, _ = upload.model.shape
