@@ -17,7 +17,7 @@ from .arrays import MODEL
 from .batches import Data, GivenImages, GivenLabels, as_batch, image_shape
 from .batches import as_images as as_images
 from .batches import check_batch as check_batch
-from .budget import at_once, footprint, joined, refused_if_full
+from .budget import joined, refused_if_full
 from .checking import checked
 from .defenses.base import Context, Defense, Memory
 from .gradients import Tensors, gradient_function, norm, own_gradient, stateless, weights
@@ -27,6 +27,7 @@ from .training import (
     SHUFFLE,
     Local,
     Trained,
+    fitting,
     private_tensors,
     train_many,
 )
@@ -83,7 +84,7 @@ def share(
             zip(x.split(each), y.split(each), rngs, strict=True)
         )
     ]
-    parts = _parts(net, data, defense, plan)
+    parts = fitting(net, data, defense, plan)
     with seeded(seed), refused_if_full("share"):
         one_by_one = (
             _sent(net, data, defense, rngs, plan, mode, memory, part, len(parts) > 1)
@@ -102,18 +103,6 @@ def share(
         plan=plan,
         knows=(labels | facts).select(knows),
     )
-
-
-def _parts(net: Net, data: Sequence[Data], defense: Defense, plan: Plan | None) -> list[range]:
-    """The clients, in as few groups as memory allows (``budget``): one, as a rule."""
-    if len(data) == 1:
-        return [range(1)]
-    (weights, outputs), batch = footprint(net, net.shape), len(data[0][0])
-    if plan is not None:
-        batch = min(batch, plan.batch_size)
-    copies = 6 + 2 * batch * defense.anew  # of the weights, an example's own gradient among them
-    few = at_once(len(data), 4 * (copies * weights + 4 * batch * outputs), "uploads", 4 * weights)
-    return [range(i, min(i + few, len(data))) for i in range(0, len(data), few)]
 
 
 def _sent(

@@ -11,7 +11,7 @@ import torch
 
 import privfl_lite as pf
 from privfl_lite import attacks, budget, defenses, models
-from privfl_lite.client import _parts
+from privfl_lite.training import fitting
 
 SHAPE = (1, 12, 12)
 
@@ -52,7 +52,7 @@ def few(monkeypatch, net, x, defense, plan=None) -> None:
     for size in range(200, 9000, 20):
         monkeypatch.setenv("PRIVFL_MEMORY", f"{size}KB")
         try:
-            if len(_parts(net, data, defense, plan)) == 3:
+            if len(fitting(net, data, defense, plan)) == 3:
                 return
         except pf.PrivflError:
             continue

@@ -22,7 +22,7 @@ from ...wire import Upload
 from ..base import Attack, Reconstruction
 from ..generative.generator import load_generator
 from ..labels import infer_labels
-from ..matching.search import Frames, Restarts
+from ..matching.rows import Frames, Restarts
 from ..matching.terms import distance, total_variation
 from ..solvers import Cost, Solution, adam, together
 

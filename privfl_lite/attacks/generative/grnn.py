@@ -20,7 +20,7 @@ from ...runtime import PrivflError, generator, progress
 from ...values import Count, NotNegative, Number, Part, Positive
 from ...wire import Upload
 from ..base import Attack, Reconstruction, together
-from ..matching.search import Frames
+from ..matching.rows import Frames
 
 Width = Annotated[int, Number(1, 10**4, whole=True)]
 
