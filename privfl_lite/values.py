@@ -130,14 +130,26 @@ class Row(Rule):
             return f"({', '.join(item.allowed for item in self.items)})"
         return f"a list{' of one or more' if self.least else ''}, each {self.items[0].allowed}"
 
-    def fits(self, value: Any) -> bool:
+    def _is_row(self, value: Any) -> bool:
         row = isinstance(value, list | tuple | range) or getattr(value, "ndim", 0) == 1
         if not row or hasattr(value, "requires_grad") or len(value) < self.least:
             return False
-        if self.fixed:
-            whole = len(value) == len(self.items)
-            return whole and all(r.fits(v) for r, v in zip(self.items, value, strict=True))
-        return all(self.items[0].fits(v) for v in value)
+        return not self.fixed or len(value) == len(self.items)
+
+    def _faults(self, value: Any) -> list[tuple[int, Rule]]:
+        """Which places do not fit, and what they break."""
+        each = self.items if self.fixed else self.items * len(value)
+        return [(i, r) for i, (r, v) in enumerate(zip(each, value, strict=True)) if not r.fits(v)]
+
+    def fits(self, value: Any) -> bool:
+        return self._is_row(value) and not self._faults(value)
+
+    def sentence(self, name: str, value: Any) -> str:
+        """Of the first place that does not fit, if it is a row at all."""
+        if not self._is_row(value):
+            return super().sentence(name, value)
+        i, rule = self._faults(value)[0]
+        return rule.sentence(f"{name}[{i}]", value[i])
 
 
 @dataclass(frozen=True)

@@ -346,7 +346,7 @@ def test_names_on_the_command_line():
 @pytest.mark.parametrize(
     ("call", "says"),
     [
-        (lambda: DPGaussian(0), "sigma is a standard deviation and must be over 0; got 0"),
+        (lambda: DPGaussian(0), "sigma is 0; it must be a number over 0"),
         (lambda: DPGaussian(float("nan")), "sigma is nan; it must be a number over 0"),
         (lambda: Prune(1.0), "rate is 1.0; it must be a number at least 0"),
         (lambda: defenses.build("prun"), "choose one of: none, dp_gaussian, dp_sgd, prune"),

@@ -280,7 +280,7 @@ def test_without_its_guard_a_round_is_refused(setting):
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"beta": 1.2}, "beta lies in [0, 1]; got 1.2"),
+        ({"beta": 1.2}, "beta is 1.2; it must be a number from 0 to 1"),
         ({"side": "diagonal"}, "choose one of: columns, rows, both"),
         ({"how": "xor"}, "choose one of: copy, add"),
         ({"floor": 0.0}, "floor is 0.0; it must be a number over 0"),

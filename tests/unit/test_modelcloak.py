@@ -366,7 +366,7 @@ def test_select_breaks_ties_by_larger_sigma_then_smaller_clip():
         (lambda: select(grid((1, 1, 0.9, 0.2), (2, 1, 0.8, 0.1))), "0 or less (lowest: 0.1)"),
         (lambda: select([]), "lowest: nan"),
         (lambda: select(grid((1, 1, 0.4, 0)), floor=0.5), "0.5 or more (highest: 0.4)"),
-        (lambda: ModelCloak(0, 1), "clip must be over 0 and sigma at least 0; got 0 and 1"),
+        (lambda: ModelCloak(0, 1), "clip is 0; it must be a number over 0"),
         (lambda: ModelCloak(1, -1), "sigma is -1; it must be a number at least 0"),
         (lambda: ModelCloak(float("nan"), 1), "clip is nan; it must be a number over 0"),
         (lambda: ModelCloak(1, float("inf")), "sigma is inf; it must be a number from 0 to"),

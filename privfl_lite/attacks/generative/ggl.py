@@ -116,7 +116,7 @@ class GGL(Attack):
             return len(z)
         weights, outputs = footprint(upload.model, upload.model.shape)
         drawn = 20 * upload.batch * upload.model.last.in_features + 8 * z.shape[1]
-        numbers = 6 * (weights + upload.batch * outputs) + drawn
+        numbers = 4 * (weights + upload.batch * outputs) + drawn
         return at_once(len(z), z.element_size() * numbers, "searches")
 
     def _adam(self, objective: Cost, z: Tensor, rows: Tensor, seed: int) -> Solution:

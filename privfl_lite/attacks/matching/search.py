@@ -160,7 +160,7 @@ class Matching(Attack):
         if len(z) == 1:
             return 1
         weights, outputs = footprint(rounds[0].model, rounds[0].model.shape)
-        numbers = 6 * len(rounds) * (weights + rounds[0].batch * outputs) + 8 * z.shape[1]
+        numbers = 4 * len(rounds) * (weights + rounds[0].batch * outputs) + 8 * z.shape[1]
         if self.optimizer == "lbfgs":
             numbers += 2 * MEMORY * (z.shape[1] + MEMORY)
         return at_once(len(z), z.element_size() * numbers, "searches")
