@@ -416,7 +416,7 @@ def test_bad_input_gets_one_sentence(single, refused):
         (lambda: LODA(single, layers=(0, 20), c=1), "convolutions 0…19 and map, pooled, logits"),
         (lambda: LODA(single, layers=(), c=1), "layers is (); it must be one of: loda1,"),
         (lambda: LODA(single, c=-1), "c is -1; it must be a number at least 0"),
-        (lambda: LODA(single, c=1, steps=0), "steps 1 or more"),
+        (lambda: LODA(single, c=1, steps=0), "steps is 0; it must be"),
         (lambda: LODA("large"), "unknown extractor 'large'; choose one of: cpu, gpu"),
         (lambda: quick(single).data(gray, None, None), "takes images (B, 3, H, W)"),
         (lambda: quick(single).starts(torch.rand(1, 3, 9, 9)), "as large as the private; they are"),
