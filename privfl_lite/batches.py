@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor
 
+from .arrays import Array
 from .models import Net
 from .runtime import PrivflError
+from .values import Row
 
+FARTHEST = 100.0  # no pixel is so far from 0, normalized or not; those of 0…255 are
+_loose: Any = {"holds": "any", "finite": False, "loose": True, "empty": True}  # the rest: below
+IMAGES_GIVEN = Array("images (B, C, H, W), a tensor of pixels", **_loose)
+LABELS_GIVEN = Array("labels (B,), a tensor of whole numbers", **_loose)
+GivenImages = Annotated[Tensor, IMAGES_GIVEN]
+GivenLabels = Annotated[Tensor, LABELS_GIVEN]
 Data = tuple[Tensor, Tensor]  # one client's images (n, C, H, W) and labels (n,) or (n, classes)
+_pair = Row((IMAGES_GIVEN, LABELS_GIVEN), fixed=True)
+Pair = Annotated[Data, _pair]
+Clients = Annotated[Sequence[Data], Row((_pair,), least=1)]
 
 
 def as_batch(model: Net, x: Any, y: Any, whose: str = "the batch") -> Data:
@@ -57,7 +69,24 @@ def check_batch(model: Net, x: Tensor, y: Tensor, whose: str = "the batch") -> N
         )
     if not x.isfinite().all():
         raise PrivflError(f"{whose} holds NaN or infinite pixels; images lie in [0, 1]")
-    if y.dim() == 1 and not (y.min() >= 0 and y.max() < model.num_classes):
+    low, high = x.min().item(), x.max().item()
+    if low > 1 or high < 0 or max(-low, high) > FARTHEST:
         raise PrivflError(
-            f"labels must lie in 0…{model.num_classes - 1}; got {y.min().item()}…{y.max().item()}"
+            f"{whose} holds pixels from {low:g} to {high:g}; images lie in [0, 1], "
+            "or around 0 where they are normalized"
+        )
+    _check_labels(y, model.num_classes, whose)
+
+
+def _check_labels(y: Tensor, classes: int, whose: str) -> None:
+    if y.dim() == 1 and not y.is_floating_point():
+        if not 0 <= y.min() <= y.max() < classes:
+            ends = f"{y.min().item()}…{y.max().item()}"
+            raise PrivflError(f"labels must lie in 0…{classes - 1}; got {ends}")
+        return
+    whole = y.is_floating_point() and y.dim() == 2 and y.shape[1] == classes
+    if not whole or not (y >= 0).all() or not ((y.sum(1) - 1).abs() < 1e-3).all():
+        raise PrivflError(
+            f"{whose} needs labels (B,) of whole numbers, or distributions (B, {classes}), rows of "
+            f"numbers from 0 on that add up to 1; got {tuple(y.shape)} of {y.dtype}"
         )

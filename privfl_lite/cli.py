@@ -91,6 +91,9 @@ def main(argv: list[str] | None = None) -> int:
     except PrivflError as error:
         print(f"privfl: {error}", file=sys.stderr)
         return 2
+    except MemoryError:
+        print("privfl: memory ran out; take fewer images, clients or rounds", file=sys.stderr)
+        return 2
     except KeyboardInterrupt:
         print("privfl: stopped", file=sys.stderr)
         return 130

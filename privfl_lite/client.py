@@ -8,22 +8,26 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import cast
+from typing import Annotated, cast
 
 import torch
 from torch import Tensor
 
-from .batches import Data, as_batch, image_shape
+from .arrays import MODEL
+from .batches import Data, GivenImages, GivenLabels, as_batch, image_shape
 from .batches import as_images as as_images
 from .batches import check_batch as check_batch
+from .budget import joined, refused_if_full
+from .checking import checked
 from .defenses.base import Context, Defense, Memory
 from .gradients import Tensors, gradient_function, norm, own_gradient, stateless, weights
 from .models import Net, wrap
-from .runtime import PrivflError, choose, device, generator, seeded
+from .runtime import PrivflError, device, generator, seeded
 from .training import (
     SHUFFLE,
     Local,
     Trained,
+    fitting,
     private_tensors,
     train_many,
 )
@@ -36,19 +40,21 @@ from .training import (
 from .training import (
     train_one as train_one,
 )
+from .values import Count, Mode, Seed, Text
 from .wire import Facts, Plan, Upload
 
 
+@checked
 def share(
-    model: Net,
-    x: Tensor,
-    y: Tensor,
+    model: Annotated[Net, MODEL],
+    x: GivenImages,
+    y: GivenLabels,
     defense: Defense | None = None,
-    knows: Sequence[str] = (),
-    each: int | None = None,
+    knows: Sequence[Text] | Text = (),
+    each: Count | None = None,
     plan: Plan | None = None,
-    mode: str = "eval",
-    seed: int = 0,
+    mode: Mode = "eval",
+    seed: Seed = 0,
     memory: Memory | None = None,
     secure: bool = False,
 ) -> Upload:
@@ -64,7 +70,6 @@ def share(
     """
     model = wrap(model, *image_shape(x))
     x, y = as_batch(model, x, y)
-    choose("mode", mode, ("eval", "train"))
     defense, each = defense or Defense(), each or len(x)
     if len(x) % each:
         raise PrivflError(f"each={each} does not divide {len(x)} images into equal clients")
@@ -79,13 +84,13 @@ def share(
             zip(x.split(each), y.split(each), rngs, strict=True)
         )
     ]
-    with seeded(seed):
-        if plan is None:
-            sent = gradients_of(net, data, defense, rngs, mode, memory=memory)
-        else:
-            delta, _ = train_many(net, data, plan, defense, rngs, memory=memory)
-            ctx = update_context(net, data, rngs, defense, memory=memory)
-            sent = through_update_door(delta, ctx, defense)
+    parts = fitting(net, data, defense, plan)
+    with seeded(seed), refused_if_full("share"):
+        one_by_one = (
+            _sent(net, data, defense, rngs, plan, mode, memory, part, len(parts) > 1)
+            for part in parts
+        )
+        sent = joined(one_by_one, len(data))
     labels = Facts(labels=torch.stack([labels for _, labels in data]))
     ctx = update_context(net, data, rngs, defense, memory=memory)
     facts = defense.facts(replace(ctx, plan=plan))
@@ -100,6 +105,26 @@ def share(
     )
 
 
+def _sent(
+    net: Net,
+    data: Sequence[Data],
+    defense: Defense,
+    rngs: Sequence[torch.Generator],
+    plan: Plan | None,
+    mode: str,
+    memory: Memory,
+    who: range,
+    others: bool,
+) -> Tensors:
+    """What the clients ``who`` of a ``share`` send, (K, *shape); ``others``: there are more."""
+    mine, own = [data[k] for k in who], [rngs[k] for k in who]
+    if plan is None:
+        return gradients_of(net, mine, defense, own, mode, 0, who, memory, others)
+    delta, _ = train_many(net, mine, plan, defense, own, 0, who, memory)
+    ctx = update_context(net, mine, own, defense, who, memory=memory)
+    return through_update_door(delta, replace(ctx, others=others), defense)
+
+
 def gradients_of(
     net: Net,
     data: Sequence[Data],
@@ -109,6 +134,7 @@ def gradients_of(
     round: int = 0,
     who: Sequence[int] | None = None,
     memory: Memory | None = None,
+    others: bool = False,
 ) -> Tensors:
     """One gradient per client over all its data, through the gradient and the update door."""
     copied = stateless(net, mode)
@@ -121,7 +147,7 @@ def gradients_of(
         now = [k for k, (x, _) in enumerate(data) if len(x) == size]
         numbers = [who[k] for k in now]
         mine = [data[k] for k in now], [rngs[k] for k in now]
-        ctx = update_context(net, *mine, defense, numbers, round, memory)
+        ctx = replace(update_context(net, *mine, defense, numbers, round, memory), others=others)
         own = private_tensors(defense, net, numbers, memory)
         batch = cast(tuple[Tensor, Tensor], (ctx.x, ctx.y))  # stacked: they are of one size
         g = at_own(weights(net), *batch, own) if own else at_shared(*batch)

@@ -15,18 +15,21 @@ import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import is_dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor
 
+from .arrays import MODEL
 from .attacks.base import Attack, Reconstruction
+from .checking import checked
 from .client import share
 from .defenses.base import Defense
 from .federated import FedAvg
 from .models import Net, build
 from .runtime import PrivflError, device, generator
 from .stored import identity
+from .values import Count
 from .wire import Facts, Plan, Upload
 
 CLOSE: dict[str, Any] = {
@@ -35,8 +38,12 @@ CLOSE: dict[str, Any] = {
 }  # of the fast and the plain path, which sum in another order
 
 
+@checked
 def check_defense(
-    defense: Defense, model: Net | None = None, each: int = 4, federated: bool = True
+    defense: Defense,
+    model: Annotated[Net, MODEL] | None = None,
+    each: Count = 4,
+    federated: bool = True,
 ) -> None:
     """Raise a sentence for every clause that this defense breaks.
 
@@ -52,6 +59,7 @@ def check_defense(
     _raise(type(defense).__name__, (c(copy.deepcopy(new), net, each) for c in clauses))
 
 
+@checked
 def check_attack(attack: Attack, upload: Upload | None = None) -> None:
     """Raise a sentence for every clause that this attack breaks.
 

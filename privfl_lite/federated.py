@@ -13,19 +13,23 @@ from __future__ import annotations
 import copy
 import secrets
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 
 from . import __version__, checkpoint, disk
+from .arrays import MODEL
+from .batches import Clients, Pair
+from .checking import check, check_fields, checked
 from .client import Diverged, as_batch, image_shape, send, upload_of
 from .defenses.base import Defense, Memory
 from .gradients import Tensors, norm
 from .models import Net, wrap
 from .privacy import Epsilon, account
+from .privacy.mechanisms import Sampling, Weighting
 from .reports import Report, evaluate
 from .runtime import PrivflError, choose, device, generator, progress
 from .spending import bare_statistics, training_of
@@ -40,6 +44,7 @@ from .training import (
     groups,
     private_tensors,
 )
+from .values import Count, Number, Seed, Text, Word, most_processes
 from .wire import Plan, Upload
 from .workers import Workers
 
@@ -66,36 +71,31 @@ class FedAvg:
     on from there and ends with the same bits. The model that is passed in stays as it is.
     """
 
-    model: Net
-    clients: Sequence[Data]
-    rounds: int
+    model: Annotated[Net, MODEL]
+    clients: Clients
+    rounds: Count
     plan: Plan = field(default_factory=Plan)
-    test: Data | None = None
-    per_round: int | None = None
-    sampling: str = "fixed"
-    share: str = "update"
-    weighting: str = "examples"
+    test: Pair | None = None
+    per_round: Count | None = None
+    sampling: Sampling = "fixed"
+    share: Annotated[str, Word("share", "update", "gradient")] = "update"
+    weighting: Weighting = "examples"
     schedule: Callable[[int], float] | None = None
     defense: Defense = field(default_factory=Defense)
     fast: bool | None = None
-    workers: int = 1
+    workers: Annotated[int, Number(1, most_processes(), whole=True)] = 1
     keep_uploads: bool = False
-    checkpoint: str | Path | None = None
-    seed: int = 0
+    checkpoint: Text | Path | None = None
+    seed: Seed = 0
     show: bool = True
     secure: bool = False
 
     def __post_init__(self) -> None:
-        choose("sampling", self.sampling, ("fixed", "poisson"))
-        choose("share", self.share, ("update", "gradient"))
-        choose("weighting", self.weighting, ("examples", "uniform", "fixed"))
-        for name in ("rounds", "workers"):
-            if getattr(self, name) < 1:
-                raise PrivflError(f"{name} must be at least 1; got {getattr(self, name)}")
+        check_fields(self)
         if self.workers > 1 and (self.share == "gradient" or device().type == "cuda"):
             raise PrivflError("workers train on a CPU; with share='gradient' or a GPU take 1")
         n = len(self.clients)
-        if not 1 <= (self.per_round or n) <= n:
+        if (self.per_round or n) > n:
             got = f"got {self.per_round}"
             raise PrivflError(f"per_round must lie in 1…{n}, the number of clients; {got}")
         self.model = wrap(self.model, *image_shape(self.clients[0][0]))
@@ -150,7 +150,7 @@ class FedAvg:
         began = time.perf_counter()
         chosen, plan = self._sample(r), self.plan
         if self.schedule is not None:
-            plan = replace(plan, eta=plan.eta * self.schedule(r))
+            plan = replace(plan, eta=plan.eta * self._factor(r))
         mean, largest, norms, uploads = self._gather(chosen, plan, r, trainer)
         if mean:
             rng = generator(self.seed, SERVER, r)
@@ -206,6 +206,7 @@ class FedAvg:
 
     def personal(self, client: int) -> Net:
         """The model as this client uses it: the global one, with what the client keeps at home."""
+        check("client", client, Number(0, len(self.clients) - 1, whole=True))
         net = copy.deepcopy(self.model)
         own = private_tensors(self.defense, self.model, [client], self.memory)
         net.load_state_dict({n: t[0] for n, t in own.items()}, strict=False)
@@ -241,7 +242,13 @@ class FedAvg:
 
     def _rates(self, rounds: int) -> list[float]:
         """By what the schedule multiplies the rate in the first of the rounds."""
-        return [float(self.schedule(r)) if self.schedule else 1.0 for r in range(1, rounds + 1)]
+        return [float(self._factor(r)) for r in range(1, rounds + 1)]
+
+    def _factor(self, r: int) -> float:
+        """By what the schedule multiplies the rate in round r."""
+        factor = 1.0 if self.schedule is None else self.schedule(r)
+        check(f"schedule({r})", factor, Number(0, open="low"))
+        return factor
 
     def _resume(self) -> None:
         """Go on from the checkpoint, if there is one and it is of this run."""
@@ -267,8 +274,15 @@ class FedAvg:
         checkpoint.save(self.checkpoint, state)
 
 
+@checked
 def fedavg(
-    model: Net, clients: Sequence[Data], rounds: int, plan: Plan | None = None, **settings: Any
+    model: Annotated[Net, MODEL],
+    clients: Clients,
+    rounds: Count,
+    plan: Plan | None = None,
+    **settings: Any,
 ) -> FedAvg:
     """``FedAvg`` as a function: reads better in ``for report in fedavg(…)``."""
+    for name in settings:
+        choose("setting of FedAvg", name, [f.name for f in fields(FedAvg)])
     return FedAvg(model, clients, rounds, plan or Plan(), **settings)

@@ -18,6 +18,7 @@ from torch.autograd import grad as grad_of
 from torch.func import functional_call, grad, vmap
 
 from .batches import Data
+from .budget import at_once, footprint
 from .defenses.base import Context, Defense, Memory
 from .gradients import Tensors, loss_function
 from .layout import channels_last_pays, fold_pooling, kernels_last, side_by_side
@@ -155,19 +156,21 @@ def clients_at_once(model: Net, batch_size: int) -> int:
     More are slower: each step then fetches everything from memory. Fewer are slower, too, since
     the fixed cost of a step is shared by fewer.
     """
-    outputs = []
-    hooks = [
-        m.register_forward_hook(lambda _m, _i, out: outputs.append(out.numel()))
-        for m in model.modules()
-        if not list(m.children())
-    ]
-    with torch.no_grad():
-        copy.deepcopy(model).eval()(torch.zeros(1, *model.shape, device=device()))
-    for hook in hooks:
-        hook.remove()
-    weights = [p.numel() for p in model.parameters()]
-    each = 4 * (2 * sum(weights) + batch_size * sum(outputs))
+    weights, outputs = footprint(model, model.shape)
+    each = 4 * (2 * weights + batch_size * outputs)
     return max(1, (GPU if device().type == "cuda" else CACHE) // each)
+
+
+def fitting(net: Net, data: Sequence[Data], defense: Defense, plan: Plan | None) -> list[range]:
+    """The clients, in as few groups as memory allows (``budget``): one, as a rule."""
+    if len(data) == 1:
+        return [range(1)]
+    (weights, outputs), batch = footprint(net, net.shape), len(data[0][0])
+    if plan is not None:
+        batch = min(batch, plan.batch_size)
+    copies = 6 + 2 * batch * defense.anew  # of the weights, an example's own gradient among them
+    few = at_once(len(data), 4 * (copies * weights + 4 * batch * outputs), "uploads", 4 * weights)
+    return [range(i, min(i + few, len(data))) for i in range(0, len(data), few)]
 
 
 def groups(who: Sequence[int], at_once: int) -> list[list[int]]:

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from ..checking import checked
+from ..values import Text
 from ..written import read
 from . import membership
 from .adaptive import (
@@ -73,7 +75,8 @@ ATTACKS: dict[str, type[Attack]] = {
 }
 
 
-def build(text: str, **given: Any) -> Any:
+@checked
+def build(text: Text, **given: Any) -> Any:
     """``"idlg:nonzero=True,tv=0.1"`` -> ``IDLG(nonzero=True, tv=0.1)``; `given`: more of them."""
     return read("attack", ATTACKS, text, **given)
 

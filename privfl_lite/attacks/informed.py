@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
+from typing import Annotated
+
+from ..checking import checked
 from ..runtime import choose
+from ..values import Seed, Text, Word
 from ..wire import Upload
 from .adaptive import (
     BeforeDraw,
@@ -41,14 +46,22 @@ INFORMED: dict[str, type[Attack]] = {  # defense -> who answers it best here
 }
 
 
-def answer(defense: str, granted: tuple[str, ...] = (), **settings: object) -> Attack:
+Name = Annotated[str, Word("defense", *INFORMED)]
+
+
+@checked
+def answer(defense: Name, granted: tuple[Text, ...] = (), **settings: object) -> Attack:
     """The informed attacker for a defense by its name; with the noise granted, one that uses it."""
-    kind = INFORMED[choose("defense", defense, INFORMED)]
+    kind = INFORMED[defense]
     if kind is DenoiseUnknown and "noise" in granted:
         kind = Denoise
+    takes = inspect.signature(kind).parameters
+    for name in settings:
+        choose(f"setting of {kind.__name__}", name, takes)
     return kind(**settings)
 
 
-def informed(upload: Upload, defense: str, seed: int = 0, **settings: object) -> Reconstruction:
+@checked
+def informed(upload: Upload, defense: Name, seed: Seed = 0, **settings: object) -> Reconstruction:
     """Attack an upload as someone does who knows that this defense was used."""
     return answer(defense, upload.knows.names, **settings).run(upload, seed)

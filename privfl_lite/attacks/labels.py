@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import torch
 from torch import Tensor
 
+from ..checking import checked
 from ..runtime import PrivflError, generator
+from ..values import Number, Seed
 from ..wire import Upload
 
+Probes = Annotated[int, Number(1, 10**6, whole=True)]
 
+
+@checked
 def infer_label(upload: Upload) -> Tensor:
     """iDLG's rule for one image behind each upload: labels (U, 1).
 
@@ -18,7 +25,8 @@ def infer_label(upload: Upload) -> Tensor:
     return _head(upload, "weight").sum(2).argmin(1, keepdim=True)
 
 
-def infer_labels(upload: Upload, probes: int = 64, seed: int = 0) -> Tensor:
+@checked
+def infer_labels(upload: Upload, probes: Probes = 64, seed: Seed = 0) -> Tensor:
     """How often each class stands in a batch, as sorted labels (U, B).
 
     The last bias gradient is the mean over the batch of p − onehot(y), so class c stands

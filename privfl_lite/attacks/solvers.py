@@ -23,6 +23,7 @@ Cost = Callable[[Tensor, Tensor], Tensor]
 SOLVER = "lbfgs-2"  # which L-BFGS made a result; "lbfgs-1" kept 30 pairs and summed in two loops
 SOLVERS = {"lbfgs": SOLVER, "adam": "adam-1"}
 _watching: ContextVar[tuple[set[str], ...]] = ContextVar("watching", default=())
+MEMORY = 100  # pairs that L-BFGS keeps
 LONG = 6000  # evaluations from which on compiling pays for itself
 
 
@@ -50,6 +51,20 @@ class Solution:
     cost: Tensor  # (P,)
     evaluations: int = 0
     snapshots: list[tuple[int, Tensor]] = field(default_factory=list)
+
+
+def together(parts: list[Solution]) -> Solution:
+    """Solutions of some problems after those of others, as one; who ended early stays there."""
+    if len(parts) == 1:
+        return parts[0]
+    ticks = sorted({tick for part in parts for tick, _ in part.snapshots})
+    films = [dict(part.snapshots) for part in parts]
+    return Solution(
+        torch.cat([part.z for part in parts]),
+        torch.cat([part.cost for part in parts]),
+        max(part.evaluations for part in parts),
+        [(t, torch.cat([f.get(t, p.z) for f, p in zip(films, parts, strict=True)])) for t in ticks],
+    )
 
 
 def value_and_gradient(cost: Cost, z: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
@@ -125,7 +140,11 @@ def _evaluator(
 
 
 def lbfgs(
-    cost: Cost, z: Tensor, ticks: Iterable[int], snapshots: Collection[int] = (), memory: int = 100
+    cost: Cost,
+    z: Tensor,
+    ticks: Iterable[int],
+    snapshots: Collection[int] = (),
+    memory: int = MEMORY,
 ) -> Solution:
     """Limited-memory BFGS (Liu & Nocedal 1989), one evaluation of every open problem a tick.
 

@@ -44,6 +44,9 @@ def compare(args: argparse.Namespace) -> dict:
     ):
         for name in chosen:
             choose(kind, name.strip(), table)
+    for name in attacks:  # settings that fit nothing at all are told now, and not in every cell
+        build_attack(args, name.strip(), defenses[0].strip(), strict=False)
+    simulate(args, "none", images, pf.attacks.ClosedForm())
     wide = max(len(name) for name in attacks) + 2
     print(f"{'median PSNR, dB':16}" + "".join(f"{name:>{wide}}" for name in attacks))
     rows: list[dict] = []

@@ -13,6 +13,7 @@ import privfl_lite as pf
 
 from .. import names
 from ..errors import PrivflError, choose
+from ..values import most_processes
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -68,6 +69,14 @@ def positive(text: str) -> int:
     return int(text)
 
 
+def some(text: str) -> int:
+    """The type of a number of threads or processes."""
+    most = most_processes()
+    if not text.isdigit() or not 1 <= int(text) <= most:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 to {most}")
+    return int(text)
+
+
 def numbers(text: str) -> list[int]:
     """The type of ``3,32,32``."""
     parts = text.split(",")
@@ -108,7 +117,7 @@ def listed(options: Iterable[str]) -> str:
     return f"one of: {', '.join(options)}"
 
 
-THREADS: Option = ("--threads", positive, 1, "of PyTorch")
+THREADS: Option = ("--threads", some, 1, "of PyTorch")
 COMMON: list[Option] = [
     ("--dataset", _dataset, "mnist", f"{listed(names.DATASETS)}; or folder:PATH, your own"),
     ("--size", positive, None, "side to which images are resized"),

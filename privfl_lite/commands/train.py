@@ -9,7 +9,7 @@ from dataclasses import asdict
 
 import privfl_lite as pf
 
-from .options import COMMON, DEFENSE, Commands, model, plain, positive, settings
+from .options import COMMON, DEFENSE, Commands, model, plain, positive, settings, some
 
 
 def add(commands: Commands) -> None:
@@ -31,7 +31,7 @@ def add(commands: Commands) -> None:
         ("--share", str, "update", "update or gradient"),
         ("--sampling", str, "fixed", "fixed or poisson"),
         ("--weighting", str, "examples", "in the mean: examples, uniform or fixed"),
-        ("--workers", positive, 1, "processes that train"),
+        ("--workers", some, 1, "processes that train"),
     )
     p.add_argument("--secure", action="store_true", help="noise from the operating system")
     p.add_argument("--checkpoint", metavar="FILE", help="go on from here after an interruption")

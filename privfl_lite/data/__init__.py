@@ -16,11 +16,14 @@ from contextvars import ContextVar
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
+from typing import Annotated
 
 from safetensors import safe_open
 
 from .. import assets, downloads
+from ..checking import checked
 from ..runtime import PrivflError, choose
+from ..values import Number, Text
 from .dataset import Dataset, resize
 from .embedded import faces, mnist, photos
 from .folder import read_folder
@@ -28,10 +31,12 @@ from .splits import partition
 
 __all__ = ["Dataset", "load", "partition", "sources"]
 FOLDER = "folder:"
+Side = Annotated[int, Number(4, 512, whole=True)]  # pixels
 NAMES = ("mnist", "faces", "photos", *downloads.REMOTE)
 
 
-def load(name: str, size: int | None = None) -> Dataset:
+@checked
+def load(name: Text, size: Side | None = None) -> Dataset:
     """Load a data set; ``size`` resizes its images to size x size (``photos``: cuts such tiles).
 
     Repeated loads in one process are free, and share their tensors: do not write into them.
@@ -41,8 +46,6 @@ def load(name: str, size: int | None = None) -> Dataset:
     folder = name.removeprefix(FOLDER) if name.startswith(FOLDER) else None
     if folder is None:
         choose("data set", name, (*NAMES, f"{FOLDER}PATH"))
-    if size is not None and not 4 <= size <= 512:
-        raise PrivflError(f"size is {size}, but images can have 4 to 512 pixels a side")
     if folder is not None:
         found = read_folder(Path(folder).expanduser(), size)
         for seen in _watching.get():

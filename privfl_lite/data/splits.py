@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import numpy as np
 import torch
 from torch import Tensor
 
-from ..runtime import PrivflError, choose
+from ..arrays import Array
+from ..checking import checked
+from ..runtime import PrivflError
+from ..values import Count, Number, Seed, Word
+
+Named = Annotated[Tensor, Array("labels (N,), whole numbers", (1,), "whole", 0, loose=True)]
+How = Annotated[str, Word("partition", "iid", "shards", "dirichlet")]
+Alpha = Annotated[float, Number(1e-6, 1e6)]
 
 
+@checked
 def partition(
-    labels: Tensor,
-    clients: int,
-    how: str = "iid",
-    per_client: int | None = None,
-    alpha: float = 0.5,
-    shards: int = 2,
-    seed: int = 0,
+    labels: Named,
+    clients: Count,
+    how: How = "iid",
+    per_client: Count | None = None,
+    alpha: Alpha = 0.5,
+    shards: Count = 2,
+    seed: Seed = 0,
 ) -> list[Tensor]:
     """Split examples with these ``labels`` (N,) over clients: one int64 index tensor per client.
 
@@ -27,17 +37,15 @@ def partition(
     Parts are disjoint and never empty; each holds exactly ``per_client``, or else together all N
     (for iid and shards, their sizes then differ by at most one).
     """
-    choose("partition", how, ("iid", "shards", "dirichlet"))
-    if min(clients, shards, per_client or clients) < 1 or per_client == 0:
-        given = f"{clients}, {shards} and {per_client}"
-        raise PrivflError(f"clients, shards and per_client are {given}, but must be at least 1")
-    if not 0 < alpha < np.inf:
-        raise PrivflError(f"alpha is {alpha}, but must be a number above 0")
     n, need = len(labels), clients * (per_client or 1)
     if need > n:
         raise PrivflError(
             f"{clients} clients with {per_client or 1} or more examples each need {need}, "
             f"but there are {n}"
+        )
+    if how == "shards" and clients * shards > n:
+        raise PrivflError(
+            f"{clients} clients with {shards} shards each need more than {n} examples"
         )
     y, rng = torch.as_tensor(labels).cpu().numpy(), np.random.default_rng(int(seed) % 2**63)
     if how == "dirichlet" and per_client:

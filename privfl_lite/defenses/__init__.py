@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from ..checking import checked
+from ..values import Text
 from ..written import read
 from .ats import ATS
 from .base import Chain, Context, Defense, Memory
@@ -40,7 +42,8 @@ DEFENSES: dict[str, type[Defense]] = {
 }
 
 
-def build(text: str) -> Defense:
+@checked
+def build(text: Text) -> Defense:
     """``"prune:rate=0.7+dp_gaussian:sigma=0.1"`` -> ``Prune(rate=0.7) + DPGaussian(sigma=0.1)``."""
     made = [read("defense", DEFENSES, part.strip()) for part in text.split("+")]
     return made[0] if len(made) == 1 else sum(made[1:], made[0])

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import cast
+from typing import Annotated, cast
 
 import torch
 from torch import Tensor
@@ -19,6 +19,7 @@ from torch.nn.functional import conv2d
 
 from ..gradients import Tensors
 from ..runtime import PrivflError
+from ..values import Holds
 from ..wire import Facts
 from .base import Context, Defense
 
@@ -40,6 +41,7 @@ _ENDS = {  # magnitude at level 0 and at level 9, evenly spaced between
     "posterize": (8, 4),  # bits kept
     "solarize": (256, 0),  # gray level from which on pixels are inverted
 }
+WRITTEN = Holds("operations, as 3-1-7+43-18-18", lambda v: type(v) in (str, int))
 _ONE_WAY = ("rotate", "posterize", "solarize")  # the others' magnitudes get a random sign
 
 
@@ -77,9 +79,10 @@ class ATS(Defense):
     to hide a pixel.
     """
 
-    policy: str = "3-1-7+43-18-18"
+    policy: Annotated[str, WRITTEN] = "3-1-7+43-18-18"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         parse(self.policy)
         object.__setattr__(self, "policy", str(self.policy).replace("/", "+"))  # one name for each
 

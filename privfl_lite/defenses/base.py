@@ -24,6 +24,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from ..checking import Checked
 from ..gradients import Tensors
 from ..models import Net
 from ..privacy.mechanisms import Mechanism
@@ -46,6 +47,7 @@ class Context:
     who: list[int] = field(default_factory=list)  # the clients' numbers; 0, 1, … by default
     memory: Memory = field(default_factory=Memory)
     plan: Plan | None = None  # for ``facts``: the rules of training, where an update leaves
+    others: bool = False  # whether more clients take part, computed before or after these
 
     def __post_init__(self) -> None:
         if not self.who:
@@ -76,7 +78,7 @@ class Context:
 
 
 @dataclass(frozen=True)
-class Defense:
+class Defense(Checked):
     """No defense: every door is open. Subclasses override the doors that they guard.
 
     ``draws``: its network draws random numbers itself, for many clients at once other ones than for
@@ -161,6 +163,8 @@ class Defense:
         return Facts()
 
     def __add__(self, other: Defense) -> Chain:
+        if not isinstance(other, Defense):
+            return NotImplemented
         return Chain((*getattr(self, "parts", (self,)), *getattr(other, "parts", (other,))))
 
 
@@ -171,6 +175,9 @@ class Chain(Defense):
     parts: tuple[Defense, ...]
 
     def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.parts:
+            raise PrivflError("a chain needs one defense or more")
         before: list[str] = []
         for part in self.parts:
             if part.anew and before:

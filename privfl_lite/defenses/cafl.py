@@ -12,13 +12,15 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from torch import Tensor, nn
 
 from ..gradients import Tensors
 from ..privacy.mechanisms import Mechanism, Pure
-from ..runtime import PrivflError, choose, generator
+from ..runtime import generator
+from ..values import Number, Positive, Seed, Word
 from ..wire import Facts
 from .base import Context, Defense
 from .noise import Source, uniform
@@ -51,23 +53,12 @@ class CAFL(Defense):
     ``perturb`` give what really travels.
     """
 
-    eps: float = 5.0
-    ratio: float = 0.1
-    radius: float | None = None
-    decoder: str = "transpose"
-    seed: int = 0
+    eps: Annotated[float, Number(1e-12)] = 5.0
+    ratio: Annotated[float, Number(0, 1, open="low")] = 0.1
+    radius: Positive | None = None
+    decoder: Annotated[str, Word("decoder", "transpose", "omp")] = "transpose"
+    seed: Seed = 0
     blind = ("update",)
-
-    def __post_init__(self) -> None:
-        if not 0 < self.eps < math.inf:
-            raise PrivflError(f"eps is {self.eps}; it must be a finite number above 0")
-        if not 0 < self.ratio <= 1:
-            got = f"got {self.ratio}"
-            raise PrivflError(f"ratio is measurements an entry, above 0 and at most 1; {got}")
-        if self.radius is not None and not 0 < self.radius < math.inf:
-            got = f"radius is {self.radius}"
-            raise PrivflError(f"{got}; it must be a finite number above 0, or None")
-        choose("decoder", self.decoder, ("transpose", "omp"))
 
     def _blocks(self, n: int) -> tuple[int, int, int]:
         """(blocks, entries a block, measurements a block) for a layer of n entries."""

@@ -8,18 +8,20 @@ gradient still leaves: nothing is bounded; an attacker must look for two images 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple, cast
+from typing import Annotated, NamedTuple, cast
 
 import torch
 from torch import Generator, Tensor
 from torch.linalg import vector_norm
 from torch.nn.functional import cosine_similarity, one_hot
 
+from ..arrays import Images, Labels
 from ..gradients import Tensors, flat, passes, per_client
 from ..models import Net
-from ..runtime import PrivflError, choose, progress
+from ..runtime import PrivflError, progress
+from ..values import Count, Holds, NotNegative, Positive, Unit, Whole, Wholes, Word
 from ..wire import Facts
 from .base import Context, Defense, Memory
 from .mixing import distributions
@@ -63,36 +65,24 @@ class DCS2(Defense):
     concealed mean, over 3 (over 2 for λg 0 or 1). What concerns x̃ is computed in eval mode.
     """
 
-    lambda_g: float = 0.7
-    lambda_x: float = 0.01
-    lambda_z: float = 0.01
-    eps: float = 0.01
-    steps: int = 1000
-    lr: float = 0.1
-    ratio: str = "1:1"
-    sensitive: str | int | Sequence[int] | Tensor = "all"
-    clients: int | Sequence[int] | None = None
-    start: str = "noise"
-    pool: Tensor | tuple[Tensor, Tensor | None] | None = None
+    lambda_g: Unit = 0.7
+    lambda_x: NotNegative = 0.01
+    lambda_z: NotNegative = 0.01
+    eps: NotNegative = 0.01
+    steps: Count = 1000
+    lr: Positive = 0.1
+    ratio: Annotated[str, Holds("sensitive:concealed, as 1:1, 5:1, 1:5", _is_ratio)] = "1:1"
+    sensitive: Annotated[str, Word("sensitive", "all")] | Whole | Wholes | Images = "all"
+    clients: Whole | Wholes | None = None
+    start: Annotated[str, Word("start", "noise", "sample", "mixup")] = "noise"
+    pool: Images | tuple[Images, Labels | None] | None = None
     box: bool = False
-    far: float | None = None
+    far: Positive | None = None
     hinge: bool = False
-    scale: str = "mean"
+    scale: Annotated[str, Word("scale", "mean", "sum", "code")] = "mean"
 
     def __post_init__(self) -> None:
-        if not (0 <= self.lambda_g <= 1 and self.lambda_x >= 0 <= self.lambda_z and self.eps >= 0):
-            got = f"{self.lambda_g}; {self.lambda_x}, {self.lambda_z}, {self.eps}"
-            raise PrivflError(f"lambda_g lies in [0, 1]; lambda_x, lambda_z, eps ≥ 0; got {got}")
-        if not (self.steps >= 1 and self.lr > 0 and (self.far is None or self.far > 0)):
-            got = f"{self.steps}, {self.lr}, {self.far}"
-            raise PrivflError(f"steps must be at least 1, lr and far over 0; got {got}")
-        choose("start", self.start, ("noise", "sample", "mixup"))
-        choose("scale", self.scale, ("mean", "sum", "code"))
-        sides = str(self.ratio).split(":")
-        if len(sides) != 2 or not all(s.isdecimal() and int(s) for s in sides) or "1" not in sides:
-            raise PrivflError(f"ratio is sensitive:concealed, as 1:1, 5:1, 1:5; got {self.ratio!r}")
-        if isinstance(self.sensitive, str):
-            choose("sensitive", self.sensitive, ("all",))
+        super().__post_init__()
         if self.start != "noise" and self.pool is None:
             raise PrivflError(f"start={self.start!r} needs pool=, the images to start from")
 
@@ -207,6 +197,8 @@ class DCS2(Defense):
         if self.sensitive == "all":
             return torch.arange(len(x), device=x.device)
         chosen = torch.tensor(self.sensitive, device=y.device)
+        if int(chosen.max()) >= y.shape[1]:
+            raise PrivflError(f"sensitive names classes of 0…{y.shape[1] - 1}; got {chosen.max()}")
         return torch.isin(y.argmax(1), chosen).nonzero().flatten()
 
     def facts(self, ctx: Context) -> Facts:
@@ -222,6 +214,13 @@ class DCS2(Defense):
         shares = self.weights(y.shape[1], labels.shape[1])
         mixture = torch.cat([y, soft], 1)
         return Facts(lambda_g=self.lambda_g, concealed=labels, mixture=mixture, shares=shares)
+
+
+def _is_ratio(text: object) -> bool:
+    sides = text.split(":") if isinstance(text, str) else ()
+    return (
+        len(sides) == 2 and "1" in sides and all(s.isdecimal() and 0 < int(s) < 1000 for s in sides)
+    )
 
 
 def crafted(memory: Memory) -> dict[int, Crafted]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ..gradients import Tensors
 from ..privacy.mechanisms import Mechanism
-from ..runtime import PrivflError
+from ..values import Positive
 from ..wire import Facts
 from .base import Context, Defense
 
@@ -20,12 +20,8 @@ class DPGaussian(Defense):
     name says. ``sigma`` is a standard deviation in units of the gradient.
     """
 
-    sigma: float = 0.01
+    sigma: Positive = 0.01
     blind = ("gradient",)
-
-    def __post_init__(self) -> None:
-        if not self.sigma > 0:
-            raise PrivflError(f"sigma is a standard deviation and must be over 0; got {self.sigma}")
 
     def gradient(self, g: Tensors, ctx: Context) -> Tensors:
         return {n: t + self.sigma * ctx.normal(t) for n, t in g.items()}

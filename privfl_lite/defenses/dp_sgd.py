@@ -13,7 +13,8 @@ from torch.func import grad, vmap
 from ..gradients import Tensors, batch_loss, stateless
 from ..models import Net
 from ..privacy.mechanisms import Gaussian, Mechanism
-from ..runtime import PrivflError, needs
+from ..runtime import needs
+from ..values import NotNegative, Positive
 from ..wire import Clip, Facts
 from .base import Context, Defense
 
@@ -32,14 +33,9 @@ class DPSGD(Defense):
     batches, which are shuffled and not drawn by coins: an example is in one batch of every pass.
     """
 
-    clip: float = 1.0
-    sigma: float = 1.0
+    clip: Positive = 1.0
+    sigma: NotNegative = 1.0
     anew = True
-
-    def __post_init__(self) -> None:
-        if not (self.clip > 0 and self.sigma >= 0):
-            got = f"{self.clip} and {self.sigma}"
-            raise PrivflError(f"clip must be over 0 and sigma at least 0; got {got}")
 
     def model(self, model: Net) -> Net:
         with needs("dp"):  # slow to import

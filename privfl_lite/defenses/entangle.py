@@ -10,12 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Annotated
 
 import torch
 from torch import Tensor, nn
 
+from ..arrays import GIVEN
 from ..gradients import Tensors, flat
-from ..runtime import PrivflError, choose
+from ..runtime import PrivflError
+from ..values import Count, Positive, Unit, Word
 from ..wire import Facts
 from .base import Context, Defense, Memory
 from .entangle_scores import Upto as Upto
@@ -51,25 +54,14 @@ class Entangle(Defense):
     and the paper reports 6.8 % in all.
     """
 
-    beta: float = 0.7
-    side: str = "columns"
-    how: str = "copy"
-    score: str = "quotient"
-    ratio: str = "adaptive"
-    floor: float = 1e-3
-    images: int = 1
-    guard: Tensors | None = None
-
-    def __post_init__(self) -> None:
-        choose("side", self.side, ("columns", "rows", "both"))
-        choose("how", self.how, ("copy", "add"))
-        choose("score", self.score, ("quotient", "random"))
-        choose("ratio", self.ratio, ("adaptive", "fixed"))
-        if not 0 <= self.beta <= 1:
-            raise PrivflError(f"beta lies in [0, 1]; got {self.beta}")
-        if not (self.floor > 0 and self.images >= 1):
-            got = f"{self.floor} and {self.images}"
-            raise PrivflError(f"floor must be over 0, images at least 1; got {got}")
+    beta: Unit = 0.7
+    side: Annotated[str, Word("side", "columns", "rows", "both")] = "columns"
+    how: Annotated[str, Word("how", "copy", "add")] = "copy"
+    score: Annotated[str, Word("score", "quotient", "random")] = "quotient"
+    ratio: Annotated[str, Word("ratio", "adaptive", "fixed")] = "adaptive"
+    floor: Positive = 1e-3
+    images: Count = 1
+    guard: Annotated[Tensors, GIVEN] | None = None
 
     def update(self, delta: Tensors, ctx: Context) -> Tensors:
         """Overwrite; what each client did is noted: ``ratio`` μ, ``guard`` (d,), ``mask.NAME``."""
@@ -100,11 +92,15 @@ class Entangle(Defense):
             if rows > 1 and max(who) >= rows:
                 raise PrivflError(f"guard has {rows} rows; give 1, or one for every client")
             take = who if rows > 1 else [0] * len(who)
+            for n, t in delta.items():
+                if n not in self.guard or self.guard[n].shape[1:] != t.shape[1:]:
+                    raise PrivflError(f"guard needs {n!r} as (rows, *{tuple(t.shape[1:])})")
             return {n: self.guard[n].to(t)[take] for n, t in delta.items()}
-        if GUARD in who and (ctx.round or len(who) > 1):
+        several = ctx.round or len(who) > 1 or ctx.others
+        if GUARD in who and several:
             ctx.memory.run["round"] = ctx.round  # in which the guard's tensors were heard
             ctx.memory.run["heard"] = {n: t[who.index(GUARD)] for n, t in delta.items()}
-        elif ctx.memory.run.get("round") != ctx.round or not ctx.round:
+        elif ctx.memory.run.get("round") != ctx.round or not several:
             raise PrivflError(
                 f"Entangle has no guard here: client {GUARD} of several is the guard and must take "
                 "part in every round; or hand over guard="

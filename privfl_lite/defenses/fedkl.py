@@ -14,8 +14,9 @@ from torch import Tensor
 
 from ..gradients import Tensors
 from ..models import Net
-from ..models.keylock import coefficients, lock, lock_matrix, locks
+from ..models.keylock import Activation, Blocks, KeyLength, coefficients, lock, lock_matrix, locks
 from ..runtime import PrivflError, generator
+from ..values import Positive, Seed
 from ..wire import Facts
 from .base import Context, Defense
 
@@ -40,16 +41,17 @@ class FedKL(Defense):
     reproducible, and known to whoever knows the seed: for studies only.
     """
 
-    key_length: int = 1024
-    activation: str = "none"
-    blocks: str = "first"
-    init: float | None = None
+    key_length: KeyLength = 1024
+    activation: Activation = "none"
+    blocks: Blocks = "first"
+    init: Positive | None = None
     fresh: bool = False
     share_statistics: bool = True
     share_lock: bool = False
-    seed: int | None = None
+    seed: Seed | None = None
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.fresh and self.share_lock:
             raise PrivflError("fresh=True and share_lock=True exclude each other")
 

@@ -8,11 +8,10 @@ Both are information about x* (``attacks.adaptive.loda_inversion``).
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple, cast
+from typing import Annotated, NamedTuple, cast
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -20,12 +19,14 @@ from safetensors.torch import save
 from torch import Generator, Tensor
 
 from .. import disk
-from ..data import load
+from ..arrays import Images
+from ..data import NAMES, load
 from ..gradients import Tensors
 from ..models import Net
-from ..models.extractor import PUBLIC_FROM, Extractor, load_extractor, squared_distance
-from ..runtime import PrivflError, choose, device, generator, progress
+from ..models.extractor import PUBLIC_FROM, Extractor, Layers, load_extractor, squared_distance
+from ..runtime import PrivflError, device, generator, progress
 from ..stored import digest, identity
+from ..values import Count, NotNegative, Positive, Seed, Word
 from ..wire import Facts
 from .base import Context, Defense
 
@@ -33,6 +34,7 @@ WEIGHT = {"loda1": 20.0, "loda2": 30.0, "loda2-code": 30.0, "loda3": 1.0, "loda3
 # the paper's c is for the paper's network; on ours 7.5 times it puts LODA₁'s encodings as far from
 # the private images as Table 1 has them (PSNR 5.77 dB; here 5.5 and 6.0, two starts, 16 images)
 UNIT = {"cpu": 7.5, "gpu": 1.0}
+STARTS = ("noise", *NAMES)  # of encodings
 AT_ONCE = 64  # images that are obscured side by side
 A_WRITE = 256  # images between two writes of an obscured set
 
@@ -62,24 +64,20 @@ class LODA(Defense):
     encodings of one image (which tell more). A client keeps what it has obscured in its memory.
     """
 
-    extractor: Net | str = "cpu"
-    layers: str | Sequence[int | str] = "loda1"
-    c: float | None = None
-    steps: int = 500
-    step_size: float = 0.1
-    start: Tensor | str = "photos"
-    seed: int = 0
+    extractor: Net | Annotated[str, Word("extractor", *UNIT)] = "cpu"
+    layers: Layers = "loda1"
+    c: NotNegative | None = None
+    steps: Count = 500
+    step_size: Positive = 0.1
+    start: Images | Annotated[str, Word("start", *STARTS)] = "photos"
+    seed: Seed = 0
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         named = isinstance(self.layers, str) and self.layers in WEIGHT
         if self.c is None and not (named and isinstance(self.extractor, str)):
             known = ", ".join(WEIGHT)
             raise PrivflError(f"c has a default only for stored networks and layers {known}")
-        if isinstance(self.extractor, str):
-            choose("extractor", self.extractor, UNIT)
-        if not (self.weight >= 0 and self.steps >= 1 and self.step_size > 0):
-            got = f"{self.c}, {self.steps}, {self.step_size}"
-            raise PrivflError(f"c must be 0 or more, steps 1 or more, step_size over 0; got {got}")
         self.g  # noqa: B018  (layers that do not exist are refused now)
 
     @property

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
+from ..checking import checked
 from ..gradients import Tensors
 
 
@@ -30,6 +31,7 @@ class Memory:
     a setting of the run: noise comes from the operating system, not from seeded generators.
     """
 
+    @checked
     def __init__(self, secure: bool = False) -> None:
         self.secure = secure
         self.private: dict[int, Tensors] = {}

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import secrets
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 import torch
@@ -19,6 +19,7 @@ from torch.nn.functional import one_hot
 
 from ..gradients import Tensors
 from ..runtime import PrivflError
+from ..values import Number, Unit
 from .base import Defense
 
 TRIES = 2000  # times that coefficients over the cap are drawn again
@@ -47,16 +48,13 @@ class Mixup(Defense):
     blend from, call ``mix`` on the pool and share its images and labels without a defense.
     """
 
-    k: int = 4
-    cap: float = 0.65
-    classes: int = 10
+    k: Annotated[int, Number(2, 1000, whole=True)] = 4
+    cap: Annotated[float, Number(0, 1, open="low")] = 0.65
+    classes: Annotated[int, Number(2, 10**6, whole=True)] = 10
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         k, cap = self.k, self.cap
-        if k != int(k) or k < 2:
-            raise PrivflError(
-                f"k is the number of images in a blend and must be 2 or more; got {k}"
-            )
         if not cap * k > 1:
             raise PrivflError(
                 f"cap must be over 1/k = {1 / k:.3g}, since {k} coefficients add up to 1; got {cap}"
@@ -97,7 +95,7 @@ class InstaHide(Mixup):
     Unlike InstaHide's stronger variant, this one mixes with no public images.
     """
 
-    center: float = 0.5
+    center: Unit = 0.5
     crypto: bool = True
 
     def data(

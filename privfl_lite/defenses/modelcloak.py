@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor
@@ -16,7 +16,8 @@ from torch import Tensor
 from .. import privacy
 from ..gradients import Tensors, clip, norm, per_client
 from ..privacy.mechanisms import Gaussian, Mechanism
-from ..runtime import PrivflError, choose
+from ..runtime import PrivflError
+from ..values import NotNegative, Positive, Word
 from ..wire import Clip, Facts, Noise
 from .base import Context, Defense, Memory
 from .noise import normal
@@ -37,21 +38,12 @@ class ModelCloak(Defense):
     the update as one vector, ``"layer"`` every tensor to C (released code).
     """
 
-    clip: float = 2.0
-    sigma: float = 5.0
-    mode: str = "fixed"
-    keep: str = "variance"
-    where: str = "client"
-    per: str = "update"
-
-    def __post_init__(self) -> None:
-        if not (0 < self.clip < math.inf and 0 <= self.sigma < math.inf):
-            got = f"{self.clip} and {self.sigma}"
-            raise PrivflError(f"clip must be over 0 and sigma at least 0; got {got}")
-        choose("mode", self.mode, ("fixed", "dynamic"))
-        choose("keep", self.keep, ("variance", "scale"))
-        choose("place of the noise", self.where, ("client", "server"))
-        choose("unit of clipping", self.per, ("update", "layer"))
+    clip: Positive = 2.0
+    sigma: NotNegative = 5.0
+    mode: Annotated[str, Word("mode", "fixed", "dynamic")] = "fixed"
+    keep: Annotated[str, Word("keep", "variance", "scale")] = "variance"
+    where: Annotated[str, Word("place of the noise", "client", "server")] = "client"
+    per: Annotated[str, Word("unit of clipping", "update", "layer")] = "update"
 
     def update(self, delta: Tensors, ctx: Context) -> Tensors:
         kept, sensitivity = clip(delta, self.clip, self.per)
@@ -123,7 +115,8 @@ class ModelCloak(Defense):
             return privacy.epsilon(self.sigma, rate, rounds, delta_dp)
         if len(scales) != rounds:
             raise PrivflError(f"σ_dyn is known for {len(scales)} rounds, not for {rounds}")
-        return privacy.epsilon([*scales.values()], rate, delta_dp=delta_dp)
+        most = privacy.accountants.MOST  # beyond, ε is as low as it gets
+        return privacy.epsilon([min(s, most) for s in scales.values()], rate, delta_dp=delta_dp)
 
     def facts(self, ctx: Context) -> Facts:
         """C, and ς where it does not depend on the data; no noise lies on an upload to a server."""

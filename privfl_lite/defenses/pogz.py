@@ -11,16 +11,17 @@ is in the code, nor here.
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from torch import Tensor, nn
 
 from ..gradients import Tensors
 from ..privacy.mechanisms import Mechanism, Pure
-from ..runtime import PrivflError, choose
+from ..runtime import PrivflError
+from ..values import Number, Positive, Word
 from ..wire import Facts, Noise
 from .base import Context, Defense
 from .noise import laplace
@@ -53,20 +54,16 @@ class POGZFL(Defense):
     entries are then exact. (In its CIFAR net the code adds conv3's number to conv2; not here.)
     """
 
-    alpha: float = 1.0
-    eps: float = 10.0
-    eta: float = 0.1
-    importance: str | Mapping[str, float] = "own"
+    alpha: Positive = 1.0
+    eps: Annotated[float, Number(1e-12)] = 10.0
+    eta: Positive = 0.1
+    importance: Annotated[str, Word("importance", "own")] | Mapping[str, Positive] = "own"
     released: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("alpha", "eps", "eta"):
-            if not 0 < (value := getattr(self, name)) < math.inf:
-                raise PrivflError(f"{name} is {value}; it must be a finite number above 0")
-        if isinstance(self.importance, str):
-            choose("importance", self.importance, ("own",))
-        elif not self.importance or not all(v > 0 for v in self.importance.values()):
-            raise PrivflError("importance must name every layer with a number above 0")
+        super().__post_init__()
+        if not self.importance:
+            raise PrivflError("importance must name every layer with a number over 0")
 
     def scales(self, importance: Mapping[str, float]) -> dict[str, float]:
         """Scale of the Laplace noise of each layer, 2αη / ε_l; its deviation is √2 times that."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 from torch import nn
 
 from ..models import Net, built
 from ..models.bottleneck import Bottleneck
-from ..runtime import PrivflError, seeded
+from ..runtime import seeded
+from ..values import NotNegative, Number, Seed
 from .base import Defense
 
 
@@ -22,15 +24,10 @@ class PRECODE(Defense):
     gradient (chapter: changing the model). ``seed`` draws the new layers' first weights.
     """
 
-    size: int = 256
-    beta: float = 1e-3
-    seed: int = 0
+    size: Annotated[int, Number(1, 2**20, whole=True)] = 256
+    beta: NotNegative = 1e-3
+    seed: Seed = 0
     draws = True
-
-    def __post_init__(self) -> None:
-        if self.size < 1 or self.beta < 0:
-            got = f"{self.size} and {self.beta}"
-            raise PrivflError(f"size must be at least 1 and beta 0 or more; got {got}")
 
     def model(self, model: Net) -> Net:
         built(model, "PRECODE")

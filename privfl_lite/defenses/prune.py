@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ..gradients import Tensors
-from ..runtime import PrivflError
+from ..values import Part
 from .base import Context, Defense
 
 
@@ -22,14 +22,9 @@ class Prune(Defense):
     so that nothing is lost, only late (Lin et al. 2018; none of the five papers does).
     """
 
-    rate: float = 0.9
+    rate: Part = 0.9
     feedback: bool = False
     blind = ("gradient",)
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.rate < 1:
-            got = f"got {self.rate}"
-            raise PrivflError(f"rate is the fraction set to zero, from 0 to below 1; {got}")
 
     def gradient(self, g: Tensors, ctx: Context) -> Tensors:
         if not self.feedback:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from torch import Tensor, nn
@@ -10,7 +11,7 @@ from torch.func import functional_call, jacrev, vmap
 
 from ..gradients import Tensors, stateless
 from ..models import Net
-from ..runtime import PrivflError, choose
+from ..values import Part, Word
 from .base import Context, Defense
 from .prune import largest
 
@@ -32,14 +33,8 @@ class Soteria(Defense):
     let it count as 0, so that it goes last.
     """
 
-    rate: float = 0.6
-    score: str = "code"
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.rate < 1:
-            got = f"got {self.rate}"
-            raise PrivflError(f"rate is the fraction set to zero, from 0 to below 1; {got}")
-        choose("score", self.score, ("code", "paper"))
+    rate: Part = 0.6
+    score: Annotated[str, Word("score", "code", "paper")] = "code"
 
     def gradient(self, g: Tensors, ctx: Context) -> Tensors:
         keep = largest(self.scores(ctx), self.rate)  # (K, R)

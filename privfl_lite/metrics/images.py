@@ -3,29 +3,39 @@
 from __future__ import annotations
 
 import math
+from typing import Annotated
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ..arrays import Array, Found
+from ..checking import checked
 from ..runtime import PrivflError
+from ..values import Positive
 from . import perceptual
 from .pairs import as_image, pair
+from .perceptual import Backbone
+
+Scores = Annotated[Tensor, Array("scores (B,)", (1,), "any", finite=False)]
 
 
-def mse(x_hat: Tensor, x: Tensor) -> Tensor:
+@checked
+def mse(x_hat: Found, x: Found) -> Tensor:
     """Mean squared error per image, in squared pixel units: 0 (equal) to 1 (black for white)."""
     x_hat, x = pair(x_hat, x)
     return (x_hat - x).square().mean((1, 2, 3))
 
 
-def l2(x_hat: Tensor, x: Tensor) -> Tensor:
+@checked
+def l2(x_hat: Found, x: Found) -> Tensor:
     """‖x_hat − x‖₂ per image: 0 to sqrt(C H W). ModelCloak prints it as "MSE" (Table IV)."""
     x_hat, x = pair(x_hat, x)
     return (x_hat - x).flatten(1).norm(dim=1)
 
 
-def affine_fit(x_hat: Tensor, x: Tensor) -> Tensor:
+@checked
+def affine_fit(x_hat: Found, x: Found) -> Tensor:
     """α x_hat + κ per image, with the contrast α ≥ 0 and brightness κ that bring it nearest to x.
 
     For attacks on networks with batch norm, whose gradient may not show α and κ (chapter: FedKL).
@@ -40,22 +50,26 @@ def affine_fit(x_hat: Tensor, x: Tensor) -> Tensor:
     return (b0 + alpha * (a - a0)).view_as(x).to(x)
 
 
-def psnr(x_hat: Tensor, x: Tensor, peak: float = 1.0) -> Tensor:
+@checked
+def psnr(x_hat: Found, x: Found, peak: Positive = 1.0) -> Tensor:
     """10 log10(peak² / MSE) per image, in dB: 0 (black for white) to inf (equal) in [0, peak]."""
     return 10 * torch.log10(peak**2 / mse(x_hat, x))
 
 
-def fedkl_mse(x_hat: Tensor, x: Tensor) -> Tensor:
+@checked
+def fedkl_mse(x_hat: Found, x: Found) -> Tensor:
     """FedKL's "MSE": the root of the mean squared error on the scale 0-255, so 0 to 255."""
     return 255 * mse(x_hat, x).sqrt()
 
 
-def fedkl_psnr(x_hat: Tensor, x: Tensor) -> Tensor:
+@checked
+def fedkl_psnr(x_hat: Found, x: Found) -> Tensor:
     """FedKL's "PSNR", 10 log10(255² / RMSE): above ``psnr`` by 10 log10(RMSE), up to 24 dB."""
     return 10 * torch.log10(255**2 / fedkl_mse(x_hat, x))
 
 
-def ssim(x_hat: Tensor, x: Tensor) -> Tensor:
+@checked
+def ssim(x_hat: Found, x: Found) -> Tensor:
     """Structural similarity per image (Wang et al. 2004, Eq. 13), -1 to 1; 1 for equal images.
 
     Gaussian window of 11 x 11 pixels, sigma 1.5, K1 = 0.01, K2 = 0.03, data range 1; windows across
@@ -79,7 +93,8 @@ def ssim(x_hat: Tensor, x: Tensor) -> Tensor:
     return score.mean((1, 2, 3)).view(x.shape[:2]).mean(1).to(x)
 
 
-def assign(x_hat: Tensor, x: Tensor) -> Tensor:
+@checked
+def assign(x_hat: Found, x: Found) -> Tensor:
     """The order (B,) in which reconstructions fit best: ``x_hat[order[i]]`` belongs to ``x[i]``.
 
     Of all permutations the one with the smallest summed MSE (Hungarian method), after ``as_image``:
@@ -93,7 +108,8 @@ def assign(x_hat: Tensor, x: Tensor) -> Tensor:
     return torch.as_tensor(linear_sum_assignment(cost.cpu().numpy())[1], device=x.device)
 
 
-def compare(x_hat: Tensor, x: Tensor, lpips: str | None = None, match: bool = False) -> dict:
+@checked
+def compare(x_hat: Found, x: Found, lpips: Backbone | None = None, match: bool = False) -> dict:
     """Scores (B,) by name: mse, psnr, ssim, and lpips with the net that is named.
 
     Reconstructions pass ``as_image`` first: clamped to [0, 1] (DCS² does, ModelCloak's code does
@@ -109,8 +125,11 @@ def compare(x_hat: Tensor, x: Tensor, lpips: str | None = None, match: bool = Fa
     return scores if lpips is None else {**scores, "lpips": perceptual.lpips(x_hat, x, net=lpips)}
 
 
-def summary(scores: dict[str, Tensor]) -> dict[str, list | dict[str, float]]:
+@checked
+def summary(scores: dict[str, Scores]) -> dict[str, list | dict[str, float]]:
     """Plain floats: {"per_image": [{"mse": …}, …], "mean": {"mse": …}}; a PSNR may be inf."""
+    if len({len(values) for values in scores.values()}) != 1:
+        raise PrivflError("scores must be one or more rows of numbers, all equally long")
     columns = {name: values.tolist() for name, values in scores.items()}
     rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
     return {"per_image": rows, "mean": {k: math.fsum(v) / len(v) for k, v in columns.items()}}

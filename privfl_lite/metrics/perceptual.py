@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from functools import lru_cache
 from pathlib import Path
+from typing import Annotated
 
 import torch
 import torch.nn.functional as F
@@ -12,8 +13,13 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from .. import assets
-from ..runtime import PrivflError, choose, needs, torchvision
+from ..arrays import Found
+from ..checking import checked
+from ..runtime import PrivflError, needs, torchvision
+from ..values import Word
 from .pairs import pair
+
+Backbone = Annotated[str, Word("LPIPS net", "alex", "vgg")]
 
 
 def _backbone(net: str) -> list[Tensor]:
@@ -45,8 +51,9 @@ def _lpips_net(net: str) -> torch.nn.Module:
     return model
 
 
+@checked
 @torch.no_grad()
-def lpips(x_hat: Tensor, x: Tensor, net: str = "alex") -> Tensor:
+def lpips(x_hat: Found, x: Found, net: Backbone = "alex") -> Tensor:
     """Learned perceptual distance per image (Zhang et al. 2018, v0.1): 0 when equal, seldom over 1.
 
     ``net``: "alex" or "vgg", FedKL's LPIPS-A and LPIPS-V. Images go from [0, 1] to [-1, 1], as the
@@ -55,7 +62,6 @@ def lpips(x_hat: Tensor, x: Tensor, net: str = "alex") -> Tensor:
     weights come from torch's hub cache, else from the asset ``lpips``.
     """
     x_hat, x = pair(x_hat, x)
-    choose("LPIPS net", net, ("alex", "vgg"))
     if x.shape[1] not in (1, 3):
         raise PrivflError(f"LPIPS needs images with 1 or 3 channels, not {x.shape[1]}")
     model = _lpips_net(net).to(x.device)

@@ -7,30 +7,35 @@ import statistics
 from collections.abc import Callable, Sequence
 from functools import partial
 from statistics import NormalDist
+from typing import Annotated
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from ..arrays import Array
+from ..checking import checked
 from ..runtime import PrivflError, generator
+from ..values import Finite, Function, Inside, Number, Part, Row, Seed, Whole
 
-Values = Tensor | np.ndarray | Sequence[float]
+_row = Array("a list of one or more numbers", (1,), "any", finite=False, loose=True)
+Values = Annotated[Tensor | np.ndarray | Sequence[float], _row]
+Numbers = Annotated[list[float], Row((Number(),), least=1)]
 
 
 def _values(values: Values, what: str) -> np.ndarray:
     array = torch.as_tensor(values, dtype=torch.float64).detach().cpu().numpy()
-    if array.ndim != 1 or not array.size or np.isnan(array).any():
+    if np.isnan(array).any():
         raise PrivflError(f"{what} must be a list of at least one number, none of them NaN")
     return array
 
 
-def _tails(level: float) -> tuple[float, float]:
-    if not 0 < level < 1:
-        raise PrivflError(f"level is {level}; it must lie between 0 and 1")
+def _tails(level: Inside) -> tuple[float, float]:
     return 0.5 - level / 2, 0.5 + level / 2
 
 
-def wilson(successes: int, n: int, level: float = 0.95) -> tuple[float, float]:
+@checked
+def wilson(successes: Whole, n: Whole, level: Inside = 0.95) -> tuple[float, float]:
     """Wilson's score interval for a success rate (1927): stays in [0, 1], also at 0 of n."""
     if not (n >= 1 and 0 <= successes <= n):
         raise PrivflError(f"{successes} successes of {n} is impossible; want 0 <= successes <= n")
@@ -40,7 +45,8 @@ def wilson(successes: int, n: int, level: float = 0.95) -> tuple[float, float]:
     return max(0.0, center - half), min(1.0, center + half)
 
 
-def success_rate(scores: Values, threshold: float, higher_is_better: bool) -> tuple[float, ...]:
+@checked
+def success_rate(scores: Values, threshold: Finite, higher_is_better: bool) -> tuple[float, ...]:
     """Share of images at or beyond ``threshold``, with its 95 % Wilson interval: (rate, low, high).
 
     NaN counts as a failure. ModelCloak's Table II is ``success_rate(l2(x_hat, x), 1.4, False)``.
@@ -51,6 +57,7 @@ def success_rate(scores: Values, threshold: float, higher_is_better: bool) -> tu
     return hits / len(scores), *interval
 
 
+@checked
 def auc(members: Values, nonmembers: Values) -> float:
     """Area under the ROC curve: P(member > nonmember) + P(equal) / 2, scores high for members."""
     members, others = _values(members, "members"), np.sort(_values(nonmembers, "nonmembers"))
@@ -58,17 +65,17 @@ def auc(members: Values, nonmembers: Values) -> float:
     return float((below + upto).mean() / (2 * len(others)))
 
 
-def tpr_at_fpr(members: Values, nonmembers: Values, fpr: float = 0.01) -> float:
+@checked
+def tpr_at_fpr(members: Values, nonmembers: Values, fpr: Part = 0.01) -> float:
     """Most members found by a threshold that accuses no more than a share ``fpr`` of nonmembers."""
     members, others = _values(members, "members"), np.sort(_values(nonmembers, "nonmembers"))
-    if not 0 <= fpr < 1:
-        raise PrivflError(f"fpr is {fpr}; it must lie in [0, 1)")
     allowed = math.floor(fpr * len(others) + 1e-9)  # none where there are fewer than 1 / fpr
     return float((members > others[-1 - allowed]).mean())
 
 
+@checked
 def bootstrap_interval(
-    values: Values, statistic: Callable = np.mean, level: float = 0.95, seed: int = 0
+    values: Values, statistic: Function = np.mean, level: Inside = 0.95, seed: Seed = 0
 ) -> tuple[float, float]:
     """Percentile bootstrap interval of a statistic that takes ``axis`` (2,000 resamples)."""
     array = _values(values, "values")
@@ -77,30 +84,33 @@ def bootstrap_interval(
     return tuple(np.quantile(found, _tails(level), method="inverted_cdf").tolist())
 
 
+@checked
 def auc_interval(
-    members: Values, nonmembers: Values, level: float = 0.95, seed: int = 0
+    members: Values, nonmembers: Values, level: Inside = 0.95, seed: Seed = 0
 ) -> tuple[float, float]:
     """Percentile bootstrap interval of ``auc``; members and nonmembers are resampled apart."""
     return _two_sample(auc, members, nonmembers, level, seed)
 
 
+@checked
 def tpr_interval(
-    members: Values, nonmembers: Values, fpr: float = 0.01, level: float = 0.95, seed: int = 0
+    members: Values, nonmembers: Values, fpr: Part = 0.01, level: Inside = 0.95, seed: Seed = 0
 ) -> tuple[float, float]:
     """Percentile bootstrap interval of ``tpr_at_fpr``; rough where fpr·nonmembers is under ten."""
     return _two_sample(partial(tpr_at_fpr, fpr=fpr), members, nonmembers, level, seed)
 
 
 def _two_sample(
-    statistic: Callable, members: Values, nonmembers: Values, level: float, seed: int
+    statistic: Callable, members: Values, nonmembers: Values, level: Inside, seed: Seed
 ) -> tuple[float, float]:
     a, b = _values(members, "members"), _values(nonmembers, "nonmembers")
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(int(seed) % 2**63)
     found = [statistic(rng.choice(a, len(a)), rng.choice(b, len(b))) for _ in range(2000)]
     return tuple(np.quantile(found, _tails(level), method="inverted_cdf").tolist())
 
 
-def spread(values: list[float]) -> dict:
+@checked
+def spread(values: Numbers) -> dict:
     """Mean, standard deviation (n − 1) and Student's 95 % interval; the last two need 2 values."""
     from scipy.stats import t as student  # slow to import
 

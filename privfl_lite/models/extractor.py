@@ -11,12 +11,15 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Annotated, Any, cast
 
 from torch import Tensor, nn
 
 from .. import assets, stored
-from ..runtime import PrivflError, choose, device
+from ..checking import checked
+from ..names import PROFILES
+from ..runtime import PrivflError, device
+from ..values import Either, Number, Row, Word
 from .nets import Net
 from .registry import build
 
@@ -31,6 +34,11 @@ LAYERS: dict[str, tuple[slice, tuple[str, ...]]] = {
     "loda3-code": (slice(-15, -10), ("map", "pooled")),  # second stage, last map, its mean: code
 }
 
+_LAYER = Either((Number(0, 10_000, whole=True), Word("layer", *WORDS)))
+Layers = Annotated[
+    str | Sequence[int | str], Either((Word("choice of layers", *LAYERS), Row((_LAYER,), least=1)))
+]
+
 
 class Extractor:
     """g(x): raw outputs of convolutions, before batch norm, as LODA's released code takes them.
@@ -40,11 +48,12 @@ class Extractor:
     runs no more of the network than the layers need. Images lie in [0, 1], not normalized.
     """
 
-    def __init__(self, net: Net, layers: str | Sequence[int | str] = "loda1"):
+    @checked
+    def __init__(self, net: Net, layers: Layers = "loda1"):
         self.net = net = copy.deepcopy(net).eval().requires_grad_(False)
         convs = [m for m in net.features.modules() if isinstance(m, nn.Conv2d)]
         if isinstance(layers, str):
-            part, words = LAYERS[choose("choice of layers", layers, LAYERS)]
+            part, words = LAYERS[layers]
             chosen = list(range(len(convs)))[part]
         else:
             words = tuple(l for l in layers if l in WORDS)
@@ -109,11 +118,13 @@ def blank(profile: str, seed: int = 0) -> Net:
     return build("resnet18", (3, 32, 32), classes, seed=seed, **options)
 
 
+@checked
 def load_extractor(
-    layers: str | Sequence[int | str] = "loda1", profile: str = "cpu", path: Path | None = None
+    layers: Layers = "loda1",
+    profile: Annotated[str, Word("profile", *PROFILES)] = "cpu",
+    path: Path | None = None,
 ) -> Extractor:
     """g on the stored network, after a check of its digest; ``profile`` as in studies."""
-    choose("profile", profile, ("cpu", "gpu"))
     net = blank(profile)
     stored.fill(net, path or stored_at(profile), f"extractor --profile {profile}")
     return Extractor(net.to(device()), layers)

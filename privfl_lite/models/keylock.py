@@ -10,16 +10,21 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
-from typing import cast
+from typing import Annotated, cast
 
 import torch
 from torch import Tensor, nn
 
+from ..checking import checked
 from ..runtime import PrivflError, choose, seeded
+from ..values import Number, Positive, Seed, Word
 from .nets import Net
 from .wrapping import built
 
 ACTIVATIONS = {"none": lambda t: t, "relu": torch.relu, "sigmoid": torch.sigmoid}
+KeyLength = Annotated[int, Number(1, 2**20, whole=True)]
+Activation = Annotated[str, Word("activation of the lock", *ACTIVATIONS)]
+Blocks = Annotated[str, Word("blocks", "first", "all")]
 
 
 class KeyLock(nn.Module):
@@ -68,13 +73,14 @@ def normalize(model: Net, blocks: str = "first") -> Net:
     return model
 
 
+@checked
 def lock(
     model: Net,
-    key_length: int = 1024,
-    activation: str = "none",
-    blocks: str = "first",
-    init: float | None = None,
-    seed: int = 0,
+    key_length: KeyLength = 1024,
+    activation: Activation = "none",
+    blocks: Blocks = "first",
+    init: Positive | None = None,
+    seed: Seed = 0,
 ) -> Net:
     """A copy whose "first" (as in the paper) or "all" convolutions have a lock behind them.
 
@@ -83,11 +89,6 @@ def lock(
     γ and β of one block the keys of the next.) The lock's first weights are PyTorch's,
     U(±1/√key_length), or U(±init), drawn by ``seed``. The key is blank; a defense fills it in.
     """
-    choose("activation of the lock", activation, ACTIVATIONS)
-    if key_length < 1 or (init is not None and init <= 0):
-        raise PrivflError(
-            f"key_length must be at least 1 and init over 0 (or None); got {key_length}, {init}"
-        )
     model = normalize(model, blocks)
     with seeded(seed):
         for layers, i in _convolutions(model, blocks):

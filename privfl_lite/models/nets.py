@@ -3,9 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 from torch import Tensor, nn
+
+from ..checking import checked
+from ..values import Function, Number, Row, Text
+
+Side = Annotated[int, Number(1, 4096, whole=True)]
+Shape = Annotated[tuple[int, ...], Row((Number(1, 4096, whole=True),) * 3, fixed=True)]
+Wide = Annotated[int, Number(1, 65536, whole=True)]
+Stride = Annotated[int, Number(1, 64, whole=True)]
+Some = Annotated[Sequence[int], Row((Number(1, 64, whole=True),), least=1)]
+Hidden = Annotated[Sequence[int], Row((Number(1, 65536, whole=True),))]
 
 
 class Net(nn.Module):
@@ -18,7 +28,8 @@ class Net(nn.Module):
     features: Any  # a module; in networks of ``build`` a chain of layers, by their index
     head_name = "head"  # of the last layer: its gradient is the upload's f"{head_name}.weight"
 
-    def __init__(self, name: str, features: nn.Module, head: nn.Linear, shape: tuple[int, ...]):
+    @checked
+    def __init__(self, name: Text, features: nn.Module, head: nn.Linear, shape: Shape):
         super().__init__()
         self.name, self.shape = name, shape
         self.features, self.head = features, head
@@ -50,7 +61,8 @@ class Net(nn.Module):
         return sum(p.numel() for p in self.parameters())
 
 
-def lenet(channels: int, act: Callable, strides: Sequence[int] = (2, 2, 1)) -> nn.Module:
+@checked
+def lenet(channels: Side, act: Function, strides: Some = (2, 2, 1)) -> nn.Module:
     """DLG's LeNet: 5×5 convolutions of 12 channels, no pooling (Zhu et al. 2019)."""
     layers: list[nn.Module] = []
     for stride in strides:
@@ -59,7 +71,8 @@ def lenet(channels: int, act: Callable, strides: Sequence[int] = (2, 2, 1)) -> n
     return nn.Sequential(*layers, nn.Flatten())
 
 
-def lenet5(channels: int, act: Callable) -> nn.Module:
+@checked
+def lenet5(channels: Side, act: Function) -> nn.Module:
     """LeNet-5 with max pooling; its first dense layer adapts to the image size."""
     return nn.Sequential(
         *(nn.Conv2d(channels, 6, 5, padding=2), act(), nn.MaxPool2d(2)),
@@ -68,7 +81,8 @@ def lenet5(channels: int, act: Callable) -> nn.Module:
     )
 
 
-def mlp(channels: int, act: Callable, hidden: Sequence[int] = (64,)) -> nn.Module:
+@checked
+def mlp(channels: Side, act: Function, hidden: Hidden = (64,)) -> nn.Module:
     """Fully connected layers of the given widths; ``hidden=()`` leaves softmax regression."""
     layers: list[nn.Module] = [nn.Flatten()]
     for i, width in enumerate(hidden):
@@ -76,7 +90,8 @@ def mlp(channels: int, act: Callable, hidden: Sequence[int] = (64,)) -> nn.Modul
     return nn.Sequential(*layers)
 
 
-def cloak(channels: int, act: Callable) -> nn.Module:
+@checked
+def cloak(channels: Side, act: Function) -> nn.Module:
     """ModelCloak's training net: two 3×3 convolutions, no bias anywhere (its released code)."""
     return nn.Sequential(
         *(nn.Conv2d(channels, 32, 3, bias=False), act(), nn.MaxPool2d(2)),
@@ -88,7 +103,8 @@ def _conv_norm(inp: int, out: int, act: Callable, bias: bool = True) -> list[nn.
     return [nn.Conv2d(inp, out, 3, padding=1, bias=bias), nn.BatchNorm2d(out), act()]
 
 
-def convnet(channels: int, act: Callable, width: int = 64) -> nn.Module:
+@checked
+def convnet(channels: Side, act: Function, width: Side = 64) -> nn.Module:
     """The ConvNet of Inverting Gradients: 8 convolutions (its source names 9, one is dropped)."""
     layers: list[nn.Module] = []
     for i, factor in enumerate((1, 2, 2, 4, 4, 4, 4, 4)):
@@ -98,7 +114,8 @@ def convnet(channels: int, act: Callable, width: int = 64) -> nn.Module:
     return nn.Sequential(*layers, nn.Flatten())
 
 
-def vgg16(channels: int, act: Callable) -> nn.Module:
+@checked
+def vgg16(channels: Side, act: Function) -> nn.Module:
     """VGG-16 with batch norm, in its CIFAR form: 13 convolutions and one dense layer."""
     layers: list[nn.Module] = []
     for item in (64, 64, 0, 128, 128, 0, 256, 256, 256, 0, 512, 512, 512, 0, 512, 512, 512, 0):
@@ -110,7 +127,8 @@ def vgg16(channels: int, act: Callable) -> nn.Module:
 class Block(nn.Module):
     """A residual block of two 3×3 convolutions; a 1×1 convolution where the shape changes."""
 
-    def __init__(self, inp: int, out: int, stride: int, act: Callable):
+    @checked
+    def __init__(self, inp: Wide, out: Wide, stride: Stride, act: Function):
         super().__init__()
         self.body = nn.Sequential(
             *(nn.Conv2d(inp, out, 3, stride, 1, bias=False), nn.BatchNorm2d(out), act()),
@@ -128,8 +146,9 @@ class Block(nn.Module):
         return self.act(self.body(x) + self.skip(x))
 
 
+@checked
 def resnet(
-    channels: int, act: Callable, blocks: Sequence[int] = (2, 2, 2, 2), width: int = 64
+    channels: Side, act: Function, blocks: Some = (2, 2, 2, 2), width: Side = 64
 ) -> nn.Module:
     """A ResNet with the 3×3 stem of CIFAR; each stage after the first halves the image."""
     layers: list[nn.Module] = _conv_norm(channels, width, act, bias=False)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import cast
+from typing import Annotated, Any, cast
 
 import torch
 from torch import nn
 
+from ..budget import refused_if_full
+from ..checking import check, checked
 from ..runtime import PrivflError, choose, seeded
-from .nets import Net, cloak, convnet, lenet, lenet5, mlp, resnet, vgg16
+from ..values import Holds, Number, Positive, Rule, Seed, Word
+from .nets import Net, Shape, cloak, convnet, lenet, lenet5, mlp, resnet, vgg16
 
 ACTIVATIONS = {"sigmoid": nn.Sigmoid, "relu": nn.ReLU, "tanh": nn.Tanh, "identity": nn.Identity}
 # name -> (features, activation, bound of the uniform start or None, whether the head has a bias)
@@ -28,14 +32,25 @@ MODELS: dict[str, tuple[Callable, str, float | None, bool]] = {
     "vgg16": (vgg16, "relu", None, True),
 }
 
+SHAPE = cast(Rule, Shape.__metadata__[0])  # type: ignore[attr-defined]
+Classes = Annotated[int, Number(1, 10**6, whole=True)]
+Like = Annotated[
+    Any,
+    Holds(
+        "a data set, or the shape (C, H, W) of an image",
+        lambda v: hasattr(v, "shape") or SHAPE.fits(v),
+    ),
+]
 
+
+@checked
 def build(
-    name: str,
-    like: object,
-    classes: int | None = None,
-    seed: int = 0,
-    act: str | None = None,
-    init: float | None = None,
+    name: Annotated[str, Word("model", *MODELS)],
+    like: Like,
+    classes: Classes | None = None,
+    seed: Seed = 0,
+    act: Annotated[str, Word("activation", *ACTIVATIONS)] | None = None,
+    init: Positive | None = None,
     **options: object,
 ) -> Net:
     """Build network ``name`` for a data set, or for a shape (C, H, W) and a number of classes.
@@ -45,7 +60,9 @@ def build(
     ``options`` go to the network (``width`` of ``convnet``, ``hidden`` of ``mlp``). The same seed
     gives the same weights, whatever was drawn before.
     """
-    make, own_act, bound, bias = MODELS[choose("model", name, MODELS)]
+    make, own_act, bound, bias = MODELS[name]
+    for option in options:
+        choose(f"option of {name}", option, list(inspect.signature(make).parameters)[2:])
     shape: tuple[int, ...] = tuple(cast(Sequence[int], getattr(like, "shape", like)))
     classes = classes or getattr(like, "num_classes", None)
     if len(shape) != 3 or not classes:
@@ -57,8 +74,9 @@ def build(
             "with one class the loss is always 0 and nothing is learned; give classes=…, "
             "or sort the pictures into a folder for each class"
         )
-    activation = ACTIVATIONS[choose("activation", act or own_act, ACTIVATIONS)]
-    with seeded(seed):
+    check("the shape of an image (C, H, W)", shape, SHAPE)
+    activation = ACTIVATIONS[act or own_act]
+    with seeded(seed), refused_if_full(f"model {name!r}"):
         features = make(shape[0], activation, **options).eval()
         width = _flat_size(name, features, shape, partial(make, shape[0], activation, **options))
         net = Net(name, features, nn.Linear(width, classes, bias=bias), shape)

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor, nn
 
+from ..arrays import MODEL, Array
+from ..checking import checked
 from ..runtime import PrivflError, choose
-from .nets import Net
+from ..values import Text
+from .nets import Net, Shape
 
 
 class Wrapped(Net):
@@ -23,7 +26,8 @@ class Wrapped(Net):
 
     _net: nn.Module
 
-    def __init__(self, net: nn.Module, name: str, shape: tuple[int, ...], head_name: str):
+    @checked
+    def __init__(self, net: nn.Module, name: Text, shape: Shape, head_name: Text):
         nn.Module.__init__(self)
         taken = [n for n in _own_names(net) if hasattr(type(self), n) or n in OWN]
         if taken:
@@ -57,14 +61,16 @@ class Wrapped(Net):
         return layers[:-1]
 
 
+Seen = Annotated[Tensor, Array("images (B, C, H, W)", (4,), finite=False, meta=True)]
 OWN = ("name", "shape", "training")  # instance attributes of a Wrapped, besides those of its class
 
 
+@checked
 def wrap(
-    net: nn.Module,
-    shape: Sequence[int] | None = None,
-    head: str | None = None,
-    name: str | None = None,
+    net: Annotated[nn.Module, MODEL],
+    shape: Shape | None = None,
+    head: Text | None = None,
+    name: Text | None = None,
 ) -> Net:
     """Your own module, as it is, for ``share``, ``FedAvg``, ``Upload`` and attacks.
 
@@ -75,8 +81,6 @@ def wrap(
     """
     if isinstance(net, Net):
         return net
-    if not isinstance(net, nn.Module):
-        raise PrivflError(f"a model is an nn.Module; got {type(net).__name__}")
     name = name or type(net).__name__
     if not any(True for _ in net.parameters()) or any(map(nn.parameter.is_lazy, net.parameters())):
         raise PrivflError(f"{name} has no weights yet; a lazy module needs one pass first")
@@ -88,11 +92,13 @@ def wrap(
     return Wrapped(net, name, size, _head_name(net, name, size, head))
 
 
-def built(model: nn.Module, who: str) -> None:
+@checked
+def built(model: nn.Module, who: Text) -> None:
     """One sentence where ``who`` takes a network apart, and this is not one of ``build``."""
-    if isinstance(model, Wrapped):
+    if isinstance(model, Wrapped) or not isinstance(model, Net):
+        name = getattr(model, "name", type(model).__name__)
         raise PrivflError(
-            f"{who} takes networks of pf.models.build apart; {model.name!r} is a module of your own"
+            f"{who} takes networks of pf.models.build apart; {name!r} is a module of your own"
         )
 
 
@@ -110,7 +116,8 @@ def _unrolled(net: nn.Module, before: str = "") -> Iterator[tuple[str, nn.Module
         yield from _unrolled(layer, f"{before}{n}.")
 
 
-def passed(net: nn.Module, layer: nn.Module, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+@checked
+def passed(net: nn.Module, layer: nn.Module, x: Seen) -> tuple[Tensor, Tensor, Tensor]:
     """What enters and leaves ``layer`` when the network sees x, and the network's answer."""
     seen: list[tuple[Tensor, Tensor]] = []
     hook = layer.register_forward_hook(lambda _m, given, out: seen.append((given[0], out)))

@@ -9,12 +9,18 @@ from functools import lru_cache
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
-from typing import cast
+from typing import Annotated, cast
 
 import numpy as np
 
-from ..errors import PrivflError, choose, needs
-from .gaussian import check_fraction, check_positive
+from ..checking import checked
+from ..errors import PrivflError, needs
+from ..values import Count, Either, Inside, Number, Row, Word
+
+LEAST, MOST = 1e-4, 1e4  # multipliers that accountants can work with
+_multiplier = Number(LEAST, MOST)
+Sigmas = Annotated[float | Sequence[float], Either((_multiplier, Row((_multiplier,), least=1)))]
+GRID = 2**24  # points of the prv accountant's grid: 20 s and 2 GB
 
 ORDERS = (*(1 + x / 10 for x in range(1, 100)), *range(12, 64))  # those of Opacus' RDPAccountant
 
@@ -57,16 +63,14 @@ def _steps(sigma: float | Sequence[float], rounds: int | None) -> Counter[float]
     """How many rounds have each sigma; their order does not matter for what they spend."""
     each = None if np.ndim(sigma) == 0 else cast(Sequence[float], sigma)
     count = len(each) if each is not None and rounds is None else rounds
-    if count is None or not (count >= 1 and count % 1 == 0):
-        raise PrivflError(f"rounds is {count}; it must be a whole number, 1 or above")
+    if count is None:
+        raise PrivflError("rounds is missing; give it, or a sigma for each round")
     if each is None:
         steps = Counter({float(cast(float, sigma)): int(count)})
     elif count != len(each):
         raise PrivflError(f"there are {len(each)} sigmas for {count} rounds; give one a round")
     else:
         steps = Counter(map(float, each))
-    for value in steps:
-        check_positive("sigma", value)
     return steps
 
 
@@ -95,13 +99,14 @@ def _prv_epsilon(steps: Counter[float], rate: float, delta_dp: float) -> float:
         raise PrivflError(f"the prv accountant gave up ({error}); use accountant='rdp'") from error
 
 
+@checked
 def epsilon(
-    sigma: float | Sequence[float],
-    rate: float,
-    rounds: int | None = None,
-    delta_dp: float = 1e-5,
-    accountant: str = "rdp",
-    sampling: str = "poisson",
+    sigma: Sigmas,
+    rate: Annotated[float, Number(0, 1, open="low")],
+    rounds: Count | None = None,
+    delta_dp: Inside = 1e-5,
+    accountant: Annotated[str, Word("accountant", "rdp", "prv")] = "rdp",
+    sampling: Annotated[str, Word("sampling", "poisson", "fixed")] = "poisson",
 ) -> float:
     """An upper bound on eps at ``delta_dp`` after ``rounds`` Gaussian releases on random samples.
 
@@ -120,10 +125,6 @@ def epsilon(
     composition (Gopi et al. 2021), at most 0.02 above the exact eps; Poisson only, eps up to 100.
     A distinct sigma costs about 0.02 s (rdp), 0.1 s (prv) or 0.3 s (fixed).
     """
-    choose("accountant", accountant, ("rdp", "prv"))
-    choose("sampling", sampling, ("poisson", "fixed"))
-    check_fraction("rate", rate, one=True)
-    check_fraction("delta_dp", delta_dp)
     steps = _steps(sigma, rounds)
     bound = _rdp_epsilon(steps, float(rate), sampling, delta_dp)
     if accountant == "rdp":
@@ -132,4 +133,10 @@ def epsilon(
         raise PrivflError("the prv accountant knows poisson sampling only; use accountant='rdp'")
     if bound > 100:  # its grid would fill the memory
         raise PrivflError(f"eps is near {bound:.0f}, too large for prv; use accountant='rdp'")
+    mesh = 0.01 / np.sqrt(sum(steps.values()) * np.log(12e3 / delta_dp) / 2)  # Gopi et al.
+    if (points := 3 * max(bound, 1.0) / mesh) > GRID:
+        raise PrivflError(
+            f"prv would need about {points:.0e} points for so many rounds, and takes "
+            f"{GRID:.0e} at most; use accountant='rdp'"
+        )
     return _prv_epsilon(steps, float(rate), delta_dp)

@@ -11,22 +11,33 @@ import math
 import secrets
 from collections.abc import Callable
 from fractions import Fraction
+from typing import Annotated, Any
 
 import numpy as np
 
-from ..errors import PrivflError
-from .gaussian import check_fraction, check_positive
+from ..checking import check, checked
+from ..values import Holds, Inside, Number, Positive
+from .gaussian import Eps
 
-Below = Callable[[int], int]  # a uniform whole number from 0 to below the argument
+Below = Annotated[Callable[[int], int], Holds("a function", callable)]  # 0 to below its argument
+NOISE = Number(1e-9, 1e9)
+Steps = Annotated[float | Fraction, NOISE]  # standard deviation, in steps of the grid
+Summed = Annotated[float, Number(1e-9, 1e5)]
+Apart = Annotated[int, Number(1, 10**6, whole=True)]
+Rows = Annotated[
+    np.ndarray,
+    Holds("a table (n, d) of finite numbers, one row a contribution", lambda v: _is_table(v)),
+]
+Rho = Annotated[float, Number(1e-30, 1e9)]
 
 
-def discrete_gaussian(sigma: float | Fraction, below: Below = secrets.randbelow) -> int:
+@checked
+def discrete_gaussian(sigma: Steps, below: Below = secrets.randbelow) -> int:
     """One whole number k with probability ∝ exp(−k² / 2σ²), exactly (their Algorithm 3).
 
     A discrete Laplace draw of scale t = ⌊σ⌋ + 1 is kept with probability
     exp(−(|y| − σ²/t)² / 2σ²). ``below``: the operating system's, or for tests a seeded one.
     """
-    check_positive("sigma", float(sigma))
     variance = Fraction(sigma) ** 2
     t = math.isqrt(math.floor(variance)) + 1
     while True:
@@ -61,12 +72,12 @@ def _coin_exp(gamma: Fraction, below: Below) -> bool:
     return k % 2 == 1
 
 
-def discrete_delta(sigma: float, eps: float, sensitivity: int = 1) -> float:
+@checked
+def discrete_delta(sigma: Summed, eps: Eps, sensitivity: Apart = 1) -> float:
     """The exact δ of a whole number plus discrete Gaussian noise, neighbors ``sensitivity`` apart.
 
     Σ_k max(0, P(k) − e^ε P(k + s)): their Theorem 7, summed to 40σ on either side.
     """
-    check_positive("sigma", sigma)
     far = sensitivity + math.ceil(40 * sigma)
     k = np.arange(-far, far + 1, dtype=float)
     weight = -(k**2) / (2 * sigma**2)
@@ -75,21 +86,21 @@ def discrete_delta(sigma: float, eps: float, sensitivity: int = 1) -> float:
     return float((np.exp(weight) * more).sum() / np.exp(weight).sum())
 
 
-def concentrated_epsilon(rho: float, delta_dp: float = 1e-5) -> float:
+@checked
+def concentrated_epsilon(rho: Rho, delta_dp: Inside = 1e-5) -> float:
     """ε of ρ-zCDP at ``delta_dp``: the least of ρα + log(1 − 1/α) − log(δα)/(α − 1) over α > 1.
 
     (Their Corollary 13.) Discrete Gaussian noise of σ on each coordinate of a vector of whole
     numbers, neighbors s apart in L2, is s²/2σ²-zCDP, as continuous noise is.
     """
-    check_positive("rho", rho)
-    check_fraction("delta_dp", delta_dp)
     a = 1 + np.logspace(-4, 6, 20001)
     eps = rho * a + np.log1p(-1 / a) - (math.log(delta_dp) + np.log(a)) / (a - 1)
     return max(0.0, float(eps.min()))
 
 
+@checked
 def discrete_release(
-    rows: np.ndarray, clip: float, sigma: float, grid: float, below: Below = secrets.randbelow
+    rows: Rows, clip: Positive, sigma: Positive, grid: Positive, below: Below = secrets.randbelow
 ) -> np.ndarray:
     """Σ of rows (n, d), each clipped to ``clip``, on a grid, with discrete noise of σ·clip: (d,).
 
@@ -98,16 +109,19 @@ def discrete_release(
     noise of σ·clip/grid. One row added or removed: ρ = 1/2σ²; one replaced: 2/σ². A ``grid`` far
     below σ·clip costs no accuracy.
     """
-    for name, value in (("clip", clip), ("sigma", sigma), ("grid", grid)):
-        check_positive(name, value)
-    if np.ndim(rows) != 2 or not np.isfinite(rows).all():
-        raise PrivflError("rows must be a table (n, d) of finite numbers, one row a contribution")
     longest = Fraction(clip) / Fraction(grid)
+    check("sigma·clip/grid, the noise in steps of the grid,", sigma * float(longest), NOISE)
+    rows = np.asarray(rows, dtype=float)
     total = [0] * rows.shape[1]
-    for row in np.asarray(rows, dtype=float):
+    for row in rows:
         total = [a + b for a, b in zip(total, _whole(row, clip, grid, longest), strict=True)]
     noisy = [k + discrete_gaussian(Fraction(sigma) * longest, below) for k in total]
     return np.array([float(k * Fraction(grid)) for k in noisy])
+
+
+def _is_table(value: Any) -> bool:
+    table = np.asarray(value, dtype=float)
+    return table.ndim == 2 and table.size > 0 and bool(np.isfinite(table).all())
 
 
 def _whole(row: np.ndarray, clip: float, grid: float, longest: Fraction) -> list[int]:

@@ -10,16 +10,18 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Annotated, Protocol
 
-from ..errors import PrivflError, choose
-from .accountants import epsilon
+from ..checking import Checked
+from ..errors import PrivflError
+from ..values import Count, Holds, NotNegative, Positive, Text, Whole, Wholes, Word
+from .accountants import LEAST, MOST, epsilon
 from .gaussian import analytic_gaussian_epsilon
 from .record import Epsilon
 
 
 @dataclass(frozen=True)
-class Gaussian:
+class Gaussian(Checked):
     """Clip to a length of C, add N(0, (``multiplier`` C)²) to every number.
 
     ``place``: "step", each example clipped, noise on the sum of a batch, at every local step;
@@ -27,19 +29,16 @@ class Gaussian:
     one draw on their sum at the server.
     """
 
-    multiplier: float
-    place: str
-
-    def __post_init__(self) -> None:
-        choose("place of the noise", self.place, ("step", "upload", "mean"))
+    multiplier: NotNegative
+    place: Annotated[str, Word("place of the noise", "step", "upload", "mean")]
 
 
 @dataclass(frozen=True)
-class Pure:
+class Pure(Checked):
     """An upload that is ``eps``-DP by itself for any two data sets of a client (δ = 0)."""
 
-    eps: float
-    place: str = "upload"
+    eps: Positive
+    place: Annotated[str, Word("place of the noise", "upload")] = "upload"
 
 
 Mechanism = Gaussian | Pure
@@ -56,8 +55,15 @@ class LocalPlan(Protocol):
     def batch_size(self) -> int: ...
 
 
+PLAN = Holds(
+    "a Plan", lambda v: all(hasattr(v, name) for name in ("epochs", "steps", "batch_size"))
+)
+Sampling = Annotated[str, Word("sampling", "fixed", "poisson")]
+Weighting = Annotated[str, Word("weighting", "examples", "uniform", "fixed")]
+
+
 @dataclass(frozen=True)
-class Training:
+class Training(Checked):
     """What a run did, or is planned to do, as far as ε depends on it; ``FedAvg`` fills it in.
 
     ``clients`` in all, of which ``per_round`` (None: all) take part, drawn by ``sampling``, "fixed"
@@ -67,25 +73,24 @@ class Training:
     ``tensors``: name -> shape of all that leaves. ``statistics``: buffers that leave as they are.
     """
 
-    rounds: int
-    clients: int = 1
-    per_round: int | None = None
-    sampling: str = "fixed"
-    weighting: str = "uniform"
-    plan: LocalPlan | None = None
-    examples: int | tuple[int, ...] = 1
-    joined: int | tuple[int, ...] | None = None
-    tensors: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    statistics: tuple[str, ...] = ()
+    rounds: Count
+    clients: Count = 1
+    per_round: Count | None = None
+    sampling: Sampling = "fixed"
+    weighting: Weighting = "uniform"
+    plan: Annotated[LocalPlan, PLAN] | None = None
+    examples: Whole | Wholes = 1
+    joined: Whole | Wholes | None = None
+    tensors: Mapping[str, tuple[Whole, ...]] = field(default_factory=dict)
+    statistics: tuple[Text, ...] = ()
     secure: bool = False
 
     def __post_init__(self) -> None:
-        choose("sampling", self.sampling, ("fixed", "poisson"))
-        choose("weighting", self.weighting, ("examples", "uniform", "fixed"))
-        if self.rounds < 1 or not 1 <= (self.per_round or self.clients) <= self.clients:
+        super().__post_init__()
+        if (self.per_round or 1) > self.clients:
+            got = f"got {self.per_round}"
             raise PrivflError(
-                "rounds must be at least 1, and per_round lie in 1…clients; "
-                f"got {self.rounds}, {self.per_round} and {self.clients}"
+                f"per_round must lie in 1…{self.clients}, the number of clients; {got}"
             )
 
     @property
@@ -135,6 +140,8 @@ def spent(made: Mechanism, run: Training, rows: int = 1, delta_dp: float = 1e-5)
         return Epsilon(run.busiest * made.eps, accountant="sum", secure=run.secure)
     if not made.multiplier > 0:
         return Epsilon(None, reason="no noise is added (sigma is 0)")
+    if made.multiplier < LEAST:
+        return Epsilon(None, reason=f"the noise is hardly any (a multiplier below {LEAST:g})")
     if made.place == "mean":
         return _on_the_mean(made, run, delta_dp)
     times, unit = (run.uses(rows), "example") if made.place == "step" else (run.busiest, "client")
@@ -164,7 +171,7 @@ def _on_the_mean(made: Gaussian, run: Training, delta_dp: float) -> Epsilon:
     if run.rate == 1:
         value, how, sampling = _exact(sigma, run.rounds, delta_dp), "exact Gaussian", "none"
     else:
-        value = epsilon(sigma, run.rate, run.rounds, delta_dp, sampling=run.sampling)
+        value = epsilon(min(sigma, MOST), run.rate, run.rounds, delta_dp, sampling=run.sampling)
         how, sampling = "RDP", f"{run.sampling} {run.rate:.4g}"
     return Epsilon(value, delta_dp, "client", neighbors, "outsiders", how, sampling, run.secure)
 

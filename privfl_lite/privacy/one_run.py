@@ -10,26 +10,31 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 
+from ..checking import Checked, checked
 from ..errors import PrivflError
-from .gaussian import check_fraction
+from ..values import Inside, Number, Part, Seed, Whole
+from .gaussian import Eps
+
+Many = Annotated[int, Number(1, 10**6, whole=True)]
 
 
 @dataclass(frozen=True)
-class Audit:
+class Audit(Checked):
     """``right`` of ``guesses`` about ``canaries`` coins; ``epsilon`` is a lower bound at δ.
 
     It holds with probability ``confidence``, over the coins and the run.
     """
 
-    epsilon: float
-    right: int
-    guesses: int
-    canaries: int
-    delta: float
-    confidence: float
+    epsilon: Eps
+    right: Whole
+    guesses: Many
+    canaries: Many
+    delta: Part
+    confidence: Inside
 
     def p_value(self, eps: float) -> float:
         """At most how probable so many right guesses are if the run is (``eps``, δ)-DP.
@@ -46,13 +51,14 @@ class Audit:
         )
 
 
+@checked
 def audit(
     release: Callable[[np.ndarray], Sequence[float]],
-    canaries: int,
-    guesses: int | None = None,
-    delta_dp: float = 1e-5,
-    confidence: float = 0.95,
-    seed: int | None = None,
+    canaries: Many,
+    guesses: Many | None = None,
+    delta_dp: Inside = 1e-5,
+    confidence: Inside = 0.95,
+    seed: Seed | None = None,
 ) -> Audit:
     """A lower bound on the ε of ``release``, which is called once.
 
@@ -63,15 +69,13 @@ def audit(
     canaries is called); choose the number before you see the scores. ``seed`` of the coins, for
     tests: None tosses anew.
     """
-    check_fraction("delta_dp", delta_dp)
-    check_fraction("confidence", confidence)
     count = canaries // 2 if guesses is None else guesses
     if not 2 <= count <= canaries:
         raise PrivflError(
             f"an audit needs 4 canaries or more, and 2 to as many guesses; got {canaries}, {count}"
         )
-    coins = np.random.default_rng(seed).random(canaries) < 0.5
-    scores = np.asarray(release(coins.copy()), dtype=float)
+    coins = np.random.default_rng(None if seed is None else seed % 2**63).random(canaries) < 0.5
+    scores = _floats(release(coins.copy()))
     if scores.shape != (canaries,) or np.isnan(scores).any():
         raise PrivflError(f"release must return one score for each of {canaries} canaries")
     order, low = np.argsort(scores, kind="stable"), count // 2
@@ -80,14 +84,25 @@ def audit(
     return Audit(least, right, count, canaries, delta_dp, confidence)
 
 
-def audit_p_value(eps: float, right: int, guesses: int, canaries: int, delta_dp: float) -> float:
+@checked
+def audit_p_value(eps: Eps, right: Whole, guesses: Many, canaries: Many, delta_dp: Part) -> float:
     """``Audit.p_value`` by numbers."""
     from scipy.stats import binom  # slow to import
 
+    if not right <= guesses <= canaries:
+        got = f"{right}, {guesses} and {canaries}"
+        raise PrivflError(f"right guesses are some of all, one a canary at most; got {got}")
     q = 1 / (1 + math.exp(-eps))
     mass = binom.pmf(np.arange(right - 1, -1, -1), guesses, q)  # of v − 1, v − 2, …, 0
     slips = float((np.cumsum(mass) / np.arange(1, right + 1)).max()) if right else 0.0
     return min(1.0, float(binom.sf(right - 1, guesses, q)) + 2 * canaries * delta_dp * slips)
+
+
+def _floats(given: Sequence[float]) -> np.ndarray:
+    try:
+        return np.asarray(given, dtype=float)
+    except (TypeError, ValueError):
+        return np.zeros(0)
 
 
 def _largest_refuted(right: int, guesses: int, canaries: int, delta: float, level: float) -> float:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Annotated, Any
 
-from ..errors import PrivflError, choose
+from ..checking import Checked
+from ..errors import PrivflError
+from ..values import Holds, Number, Part, Text, Word
+
+Said = Annotated[str, Holds("a text", lambda v: isinstance(v, str))]  # or none
 
 
 @dataclass(frozen=True)
-class Epsilon:
+class Epsilon(Checked):
     """(``value``, ``delta``)-differential privacy, for whom and against whom; or why there is none.
 
     ``unit``: neighbors differ by one "example", or by all data of one "client". ``neighbors``: it
@@ -26,25 +29,21 @@ class Epsilon:
     same time, in another unit or against others: they are never compared with this one.
     """
 
-    value: float | None
-    delta: float = 0.0
-    unit: str = "client"
-    neighbors: str = "replace"
-    against: str = "server"
-    accountant: str = "exact"
-    sampling: str = "none"
+    value: Annotated[float, Number(0, 1e300)] | None
+    delta: Part = 0.0
+    unit: Annotated[str, Word("unit", "example", "client")] = "client"
+    neighbors: Annotated[str, Word("neighbors", "replace", "add/remove")] = "replace"
+    against: Annotated[str, Word("against", "server", "outsiders")] = "server"
+    accountant: Text = "exact"
+    sampling: Text = "none"
     secure: bool = False
-    reason: str = ""
+    reason: Said = ""
     also: tuple[Epsilon, ...] = ()
 
     def __post_init__(self) -> None:
-        choose("unit", self.unit, ("example", "client"))
-        choose("neighbors", self.neighbors, ("replace", "add/remove"))
-        choose("against", self.against, ("server", "outsiders"))
+        super().__post_init__()
         if self.value is None and not self.reason:
             raise PrivflError("an ε of None needs a reason")
-        if self.value is not None and not 0 <= self.value < math.inf:
-            raise PrivflError(f"ε is {self.value}; it must be a finite number, 0 or above, or None")
 
     @classmethod
     def load(cls, fields: Mapping[str, Any]) -> Epsilon:

@@ -14,8 +14,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import prod
-from typing import Protocol
+from typing import Annotated, Protocol
 
+from ..checking import checked
+from ..values import Holds, Inside
 from .mechanisms import Mechanism, Training, spent
 from .record import Epsilon, best
 
@@ -35,7 +37,12 @@ class Part(Protocol):
     def speaks(self, claim: str, door: str) -> bool: ...
 
 
-def account(defense: Part, run: Training, delta_dp: float = 1e-5) -> Epsilon:
+ASKED = ("mechanism", "guards", "looks", "rows", "crosses", "speaks")
+PART = Holds("a defense", lambda v: not isinstance(v, type) and all(hasattr(v, a) for a in ASKED))
+
+
+@checked
+def account(defense: Annotated[Part, PART], run: Training, delta_dp: Inside = 1e-5) -> Epsilon:
     """What holds for this defense in this run: an ε with all that belongs to it, or the reason.
 
     Of a chain every part is asked. Where several guarantees hold, those of one kind give the

@@ -16,32 +16,37 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Annotated
 
 from .. import __version__, disk
 from ..attacks.solvers import solvers
+from ..checking import Checked, checked
 from ..data import sources
 from ..names import PROFILES
-from ..runtime import PrivflError, choose, progress
+from ..runtime import PrivflError, progress
 from ..stored import find, own
+from ..values import Text, Word
+
+Profile = Annotated[str, Word("profile", *PROFILES)]
 
 
 @dataclass(frozen=True)
-class Study:
+class Study(Checked):
     """One experiment: plain settings, the cells to compute, and how to compute one.
 
     Settings and cells are known without loading data; a cell's computation loads what it needs,
     and where that came from is recorded then.
     """
 
-    name: str
-    about: str
+    name: Text
+    about: Text
     settings: Callable[[str], dict]
     cells: Callable[[dict], list[dict]]
     compute: Callable[[dict, dict], dict]
 
-    def run(self, profile: str = "cpu", show: bool = True) -> dict:
+    @checked
+    def run(self, profile: Profile = "cpu", show: bool = True) -> dict:
         """Compute what is missing, store the result among the reader's own, and return it."""
-        choose("profile", profile, PROFILES)
         goal = own() / f"{self.name}.json"
         disk.check_writable(goal, make_folder=True)
         command, before = f"privfl study run {self.name} --profile {profile}", _changed(goal)

@@ -5,25 +5,30 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any
+from typing import Annotated, Any
 
 from torch import Tensor
 
+from ..arrays import Array, floats
+from ..checking import Checked, checked
 from ..gradients import Tensors
+from ..models.extractor import Extractor
 from ..runtime import PrivflError, choose
+from ..values import NotNegative, Positive, Text, Unit, Word
 
-if TYPE_CHECKING:
-    from ..models.extractor import Extractor
+Labels = Annotated[Tensor, Array("labels (uploads, examples)", (2, 3), "any", 0)]
+Two = Annotated[Tensor, floats("numbers (uploads, …)", 2)]
+Three = Annotated[Tensor, floats("numbers (uploads, …, …)", 3)]
 
 
 @dataclass(frozen=True)
-class Noise:
+class Noise(Checked):
     """Independent noise of mean 0 on an upload: its standard deviation, one or by tensor or layer.
 
     ``Noise + Noise`` is that of the sum: variances add.
     """
 
-    std: float | Mapping[str, float]
+    std: NotNegative | Mapping[str, NotNegative]
 
     def of(self, name: str) -> float:
         """The standard deviation in the tensor of this name; its layer's, where that is listed."""
@@ -54,47 +59,48 @@ class Noise:
 
 
 @dataclass(frozen=True)
-class Clip:
+class Clip(Checked):
     """What was shortened to a length of at most ``bound``.
 
     The "update" as one vector, every "layer" by itself, or the gradient of each "example".
     """
 
-    bound: float
-    per: str = "update"
+    bound: Positive
+    per: Annotated[str, Word("unit of clipping", "update", "layer", "example")] = "update"
 
 
 @dataclass(frozen=True)
-class Facts:
+class Facts(Checked):
     """What an attacker is granted besides its role; None is not granted.
 
     U uploads, B examples behind each. Labels may be classes (U, B) or distributions.
     """
 
-    labels: Tensor | None = None  # (U, B) or (U, B, classes), as they were trained on
+    labels: Labels | None = None  # (U, B) or (U, B, classes), as they were trained on
     noise: Noise | None = None  # on each upload
     clip: Clip | None = None
-    key: Tensor | None = None  # FedKL: (U, S)
-    lock: Tensor | None = None  # FedKL: weights and bias of the lock, (U, 2C, S + 1)
-    coefficients: Tensor | None = None  # FedKL: γ before β, (U, 2C)
-    guard: Tensor | None = None  # Model Entanglement: the guard's upload as one vector, (U, d)
-    lambda_g: float | None = None  # DCS²: Eq. 10
-    concealed: Tensor | None = None  # DCS²: labels ỹ of the M concealed samples, (U, M)
-    mixture: Tensor | None = None  # DCS²: labels of the augmented batch, (U, B + M, classes)
-    shares: tuple[float, float] | None = None  # DCS²: weights of both parts in Eq. 10
-    policy: str | None = None  # ATS: which transformations
-    matrix: Tensor | None = None  # Mixup, InstaHide: blends by images, (U, n)
-    c: float | None = None  # LODA: weight of the pixels in Eq. 4
+    key: Two | None = None  # FedKL: (U, S)
+    lock: Three | None = None  # FedKL: weights and bias of the lock, (U, 2C, S + 1)
+    coefficients: Two | None = None  # FedKL: γ before β, (U, 2C)
+    guard: Two | None = None  # Model Entanglement: the guard's upload as one vector, (U, d)
+    lambda_g: Unit | None = None  # DCS²: Eq. 10
+    concealed: Labels | None = None  # DCS²: labels ỹ of the M concealed samples, (U, M)
+    mixture: Three | None = None  # DCS²: labels of the augmented batch, (U, B + M, classes)
+    shares: tuple[Unit, Unit] | None = None  # DCS²: weights of both parts in Eq. 10
+    policy: Text | None = None  # ATS: which transformations
+    matrix: Two | None = None  # Mixup, InstaHide: blends by images, (U, n)
+    c: NotNegative | None = None  # LODA: weight of the pixels in Eq. 4
     extractor: Extractor | None = None  # LODA: g of Eq. 4
     measurement: Callable[..., Tensors] | None = None  # CA-FL: f(tensors, round), what travels
-    eps: float | None = None  # CA-FL: the budget of one measurement
+    eps: Positive | None = None  # CA-FL: the budget of one measurement
 
     @property
     def names(self) -> tuple[str, ...]:
         """What is granted."""
         return tuple(f.name for f in fields(self) if getattr(self, f.name) is not None)
 
-    def select(self, names: Sequence[str] | str) -> Facts:
+    @checked
+    def select(self, names: Sequence[Text] | Text) -> Facts:
         """Only these; one that does not exist here is refused."""
         names = (names,) if isinstance(names, str) else tuple(names)
         return Facts(**{n: getattr(self, choose("fact in knows=", n, self.names)) for n in names})

@@ -3,39 +3,38 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from torch import Tensor
 
-from ..runtime import PrivflError, choose
+from ..budget import at_once
+from ..checking import Checked
+from ..values import Mode, Number, Part, Positive
+
+MANY = 10**6  # examples read in a round, from which on memory is looked at
+Local = Annotated[int, Number(1, 10**6, whole=True)]  # a number of steps, passes or examples
 
 
 @dataclass(frozen=True)
-class Plan:
+class Plan(Checked):
     """The rules of local training, set by the server and known to it.
 
     Either ``epochs`` passes over the data in batches of ``batch_size`` (the last may be smaller),
     or exactly ``steps`` full batches, read round and round. ``mode`` is that of batch norm.
     """
 
-    eta: float = 0.1
-    epochs: int = 1
-    steps: int | None = None
-    batch_size: int = 10
-    momentum: float = 0.0
+    eta: Positive = 0.1
+    epochs: Local = 1
+    steps: Local | None = None
+    batch_size: Local = 10
+    momentum: Part = 0.0
     shuffle: bool = True
-    mode: str = "train"
+    mode: Mode = "train"
 
-    def __post_init__(self) -> None:
-        for name, least in (("epochs", 1), ("batch_size", 1), ("steps", 1)):
-            value = getattr(self, name)
-            if value is not None and value < least:
-                raise PrivflError(f"{name} must be at least {least}; got {value}")
-        if not self.eta > 0 or not 0 <= self.momentum < 1:
-            raise PrivflError(
-                f"eta must be over 0 and momentum in [0, 1); got {self.eta} and {self.momentum}"
-            )
-        choose("mode", self.mode, ("eval", "train"))
+    def count(self, n: int) -> int:
+        """How many steps are taken with n examples."""
+        return self.epochs * -(-n // self.batch_size) if self.steps is None else self.steps
 
     def step_weights(self, steps: int) -> list[float]:
         """How often the gradient of each step counts in −Δ/η, the first step's first.
@@ -58,6 +57,9 @@ class Plan:
                 return torch.arange(n)
             return torch.randperm(n, generator=rng)
 
+        read = self.epochs * n if self.steps is None else self.steps * self.batch_size
+        if read > MANY:
+            at_once(1, 8 * read + 500 * self.count(n), "plan of local training")
         if self.steps is None:
             return [b for _ in range(self.epochs) for b in once().split(self.batch_size)]
         need = self.steps * self.batch_size

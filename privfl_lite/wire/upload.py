@@ -2,23 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Annotated, Any
 
 from torch import Tensor, nn
 
+from ..arrays import GIVEN, MODEL, Array
+from ..checking import Checked, checked
 from ..gradients import Tensors
 from ..models import Net, wrap
-from ..runtime import PrivflError, choose
+from ..runtime import PrivflError
+from ..values import MANY, Count, Either, Holds, Kind, Mode, Number, Word
 from .converting import gradient_parts, update_parts
 from .facts import Facts
 from .imitating import imitator
 from .plan import Plan
 
+SENT = Holds(
+    "tensors or arrays: a list in the order of model.parameters(), a dict by name, or a module",
+    lambda v: isinstance(v, Sequence | Mapping | nn.Module) and not isinstance(v, str | bytes),
+)
+_named = Array("labels", (0, 1, 2, 3), "any", loose=True)
+GRANTED = Either((_named, Number(0, MANY, whole=True), Kind(type(None))))
+PLACE = Holds("a whole number or a slice", lambda v: type(v) in (int, slice))
+
+
+class NoSuchUpload(PrivflError, IndexError):
+    """An index beyond the last upload, as a list would refuse it."""
+
 
 @dataclass(frozen=True, repr=False)
-class Upload:
+class Upload(Checked):
     """U independent uploads, one per client, of the same kind and for the same model.
 
     ``tensors[name]`` is (U, *shape). ``kind="gradient"``: gradients of the mean loss over ``batch``
@@ -27,22 +42,23 @@ class Upload:
     ``from_gradients`` and ``from_update`` make one out of what people have.
     """
 
-    tensors: Tensors
-    kind: str
-    model: Net
-    batch: int
-    mode: str = "eval"
+    tensors: Annotated[Tensors, GIVEN]
+    kind: Annotated[str, Word("kind of upload", "gradient", "update")]
+    model: Annotated[Net, MODEL]
+    batch: Count
+    mode: Mode = "eval"
     plan: Plan | None = None
     knows: Facts = field(default_factory=Facts)
 
     @classmethod
+    @checked
     def from_gradients(
         cls,
-        model: nn.Module,
-        gradients: Any,
-        labels: Any = None,
-        batch: int | None = None,
-        mode: str = "eval",
+        model: Annotated[nn.Module, MODEL],
+        gradients: Annotated[Any, SENT],
+        labels: Annotated[Any, GRANTED] = None,
+        batch: Count | None = None,
+        mode: Mode = "eval",
     ) -> Upload:
         """Gradients of the mean loss over a batch, as people have them (``gradients.named``).
 
@@ -52,14 +68,15 @@ class Upload:
         return cls(**gradient_parts(model, gradients, labels, batch), mode=mode)
 
     @classmethod
+    @checked
     def from_update(
         cls,
-        before: Any,
-        after: Any,
+        before: Annotated[Any, SENT],
+        after: Annotated[Any, SENT],
         plan: Plan,
-        batch: int,
-        model: nn.Module | None = None,
-        labels: Any = None,
+        batch: Count,
+        model: Annotated[nn.Module, MODEL] | None = None,
+        labels: Annotated[Any, GRANTED] = None,
     ) -> Upload:
         """Δ = ``after`` − ``before``, local training by ``plan`` on ``batch`` examples.
 
@@ -70,13 +87,10 @@ class Upload:
         return cls(**parts, mode=plan.mode, plan=plan)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         object.__setattr__(self, "model", wrap(self.model))
-        choose("kind of upload", self.kind, ("gradient", "update"))
-        choose("mode", self.mode, ("eval", "train"))
         if self.kind == "update" and self.plan is None:
             raise PrivflError("an update needs plan=Plan(…), the rules by which it was trained")
-        if self.batch < 1:
-            raise PrivflError(f"batch is the number of examples, at least 1; got {self.batch}")
         self._check_tensors()
         self._check_labels()
 
@@ -120,11 +134,13 @@ class Upload:
     def __iter__(self) -> Iterator[Upload]:
         return (self[i] for i in range(len(self)))
 
-    def __getitem__(self, i: int | slice) -> Upload:
+    @checked
+    def __getitem__(self, i: Annotated[int | slice, PLACE]) -> Upload:
         """Upload i (or a slice of them), with what is known about it; indices as a list's."""
         if isinstance(i, int):
-            i = range(len(self))[i]  # counts from the end, and refuses, like a list
-            i = slice(i, i + 1)
+            if not -len(self) <= i < len(self):
+                raise NoSuchUpload(f"there are {len(self)} uploads, so none has the number {i}")
+            i = slice(i % len(self), i % len(self) + 1)
         tensors = {n: t[i] for n, t in self.tensors.items()}
         return replace(self, tensors=tensors, knows=self.knows[i])
 
@@ -136,7 +152,7 @@ class Upload:
     @property
     def local_steps(self) -> int:
         """How many steps of SGD stand behind one upload."""
-        return 1 if self.plan is None else len(self.plan.batches(self.batch))
+        return 1 if self.plan is None else self.plan.count(self.batch)
 
     @property
     def letter(self) -> str:
@@ -161,6 +177,13 @@ class Upload:
             return self.tensors
         weight = sum(self.plan.step_weights(self.local_steps))
         return {n: -t / (self.plan.eta * weight) for n, t in self.tensors.items()}
+
+    def typed(self) -> Upload:
+        """The same in the model's own type of numbers, as searches need it."""
+        like = next(self.model.parameters()).dtype
+        if all(t.dtype == like for t in self.tensors.values()):
+            return self
+        return replace(self, tensors={n: t.to(like) for n, t in self.tensors.items()})
 
     def imitator(self) -> Callable[[Tensor, Tensor], Tensors]:
         """f(x, y): what undefended clients with data x (U, B, C, H, W) and y would have sent.

@@ -296,7 +296,7 @@ GOOD = {n: torch.zeros_like(p) for n, p in NET.named_parameters()}
             "'1.bias' has shape (6,); the model's is (5,), or (clients, 5)",
         ),
         (lambda: Upload.from_gradients(NET, {"fc.weight": 1}), "no tensor 'fc.weight'; it has"),
-        (lambda: Upload.from_gradients(NET, torch.zeros(3)), "got Tensor"),
+        (lambda: Upload.from_gradients(NET, torch.zeros(3)), "gradients is a tensor (3,) of"),
         (lambda: Upload.from_gradients(NET, {}), "one tensor or more"),
         (lambda: Upload.from_gradients(NET, []), "got 0 tensors"),
         (
@@ -317,7 +317,7 @@ GOOD = {n: torch.zeros_like(p) for n, p in NET.named_parameters()}
             "is not that of its layer '0.1'",
         ),
         (lambda: models.wrap(nn.Sequential(nn.Flatten(), nn.LazyLinear(3))), "needs one pass"),
-        (lambda: models.wrap("lenet"), "a model is an nn.Module; got str"),
+        (lambda: models.wrap("lenet"), "net is 'lenet'; it must be an nn.Module"),
         (lambda: models.wrap(Taken(), (1, 12, 12)), "Taken.representation has a name"),
         (lambda: models.build("mlp", (1, 12, 12), 1), "with one class the loss is always 0"),
     ],
@@ -364,7 +364,7 @@ def test_images_of_8_and_64_bits_and_arrays_are_converted(batch):
     ("change", "says"),
     [
         (lambda x: x.long(), "images of torch.int64; give floating-point pixels in [0, 1]"),
-        (lambda x: x > 0.5, "images of torch.bool"),
+        (lambda x: x > 0.5, "is a tensor (4, 1, 12, 12) of torch.bool;"),
         (lambda x: x[0], "does not tell the shape"),
         (lambda x: x.expand(-1, 3, -1, -1), "cannot take an image of shape (3, 12, 12)"),
     ],

@@ -524,7 +524,7 @@ def test_a_start_that_diverges_is_counted_not_hidden(small):
 @pytest.mark.parametrize(
     ("call", "says"),
     [
-        (lambda: GS(steps=0), "at least 1; got 0 and 1"),
+        (lambda: GS(steps=0), "steps is 0; it must be a whole number at"),
         (lambda: GS(distance="l3"), "choose one of: l2, cosine"),
         (lambda: IDLG(box=True), "box=True needs optimizer='adam'"),
         (lambda: Matching(labels="guess"), "choose one of: infer, joint"),

@@ -274,10 +274,10 @@ def test_baselines_train_in_both_paths(setting):
 @pytest.mark.parametrize(
     ("call", "says"),
     [
-        (lambda: DPSGD(clip=0), "clip must be over 0"),
-        (lambda: Soteria(1.0), "from 0 to below 1; got 1.0"),
+        (lambda: DPSGD(clip=0), "clip is 0; it must be a number over 0"),
+        (lambda: Soteria(1.0), "rate is 1.0; it must be a number at least 0"),
         (lambda: Soteria(score="mine"), "choose one of: code, paper"),
-        (lambda: PRECODE(size=0), "size must be at least 1"),
+        (lambda: PRECODE(size=0), "size is 0; it must be a whole number from 1"),
     ],
 )
 def test_bad_settings_get_one_sentence(refused, call, says):

@@ -327,7 +327,7 @@ def test_every_option_is_explained(capsys):
         ("attack gs --defense cloak", "choose one of: none, dp_gaussian, dp_sgd, prune"),
         ("attack gs --dataset minst", "unknown data set 'minst'; choose one of: "),
         ("attack gs --model lenet9", "unknown model 'lenet9'; choose one of: lenet"),
-        ("attack gs --defense dp_gaussian:sigma=0", "must be over 0; got 0"),
+        ("attack gs --defense dp_gaussian:sigma=0", "sigma is 0; it must be a number over 0"),
         (
             "attack gs:zero=1",
             "attack 'gs' has no setting 'zero=1'; write key=value with key one of",

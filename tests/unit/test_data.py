@@ -118,7 +118,7 @@ def test_sample():
 @pytest.mark.parametrize(
     "arguments, word",
     [
-        ({"n": 0}, "1 to 4000"),
+        ({"n": 0}, "n is 0"),
         ({"n": 4001}, "1 to 4000"),
         ({"n": 11, "distinct": True}, "1 to 10 images with different labels"),
         ({"n": 1, "split": "valid"}, "train, test"),

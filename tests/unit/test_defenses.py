@@ -252,17 +252,17 @@ class Count(Defense):
         return x, y
 
     def facts(self, ctx):
-        return Facts(lambda_g=float(ctx.memory[ctx.who[0]]["count"]))
+        return Facts(c=float(ctx.memory[ctx.who[0]]["count"]))
 
 
 def test_parts_of_a_chain_have_notes_of_their_own_at_the_data_door_too(setting):
     net, x, y = setting
     memory, chain = Memory(), Count(1.0) + Prune(0.5) + Count(10.0)
     for _ in range(3):
-        upload = share(net, x, y, chain, ("lambda_g",), each=2, memory=memory)
+        upload = share(net, x, y, chain, ("c",), each=2, memory=memory)
     counts = [{c: n["count"].item() for c, n in memory.part(i).clients.items()} for i in (0, 2)]
     assert counts == [dict.fromkeys(range(2), 3.0), dict.fromkeys(range(2), 30.0)]
-    assert upload.knows.lambda_g == 30  # the same note that the door wrote, of the later part
+    assert upload.knows.c == 30  # the same note that the door wrote, of the later part
     assert not any(memory.clients.values()) and not any(memory.part(1).clients.values())
     alone = Memory()
     share(net, x, y, Count(2.0), each=2, memory=alone)
@@ -346,9 +346,9 @@ def test_names_on_the_command_line():
 @pytest.mark.parametrize(
     ("call", "says"),
     [
-        (lambda: DPGaussian(0), "sigma is a standard deviation and must be over 0; got 0"),
-        (lambda: DPGaussian(float("nan")), "must be over 0"),
-        (lambda: Prune(1.0), "from 0 to below 1; got 1.0"),
+        (lambda: DPGaussian(0), "sigma is 0; it must be a number over 0"),
+        (lambda: DPGaussian(float("nan")), "sigma is nan; it must be a number over 0"),
+        (lambda: Prune(1.0), "rate is 1.0; it must be a number at least 0"),
         (lambda: defenses.build("prun"), "choose one of: none, dp_gaussian, dp_sgd, prune"),
         (lambda: defenses.build("prune:speed=3"), "key one of: rate"),
         (lambda: defenses.build("prune:rate"), "write key=value"),

@@ -280,11 +280,11 @@ def test_without_its_guard_a_round_is_refused(setting):
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"beta": 1.2}, "beta lies in [0, 1]; got 1.2"),
+        ({"beta": 1.2}, "beta is 1.2; it must be a number from 0 to 1"),
         ({"side": "diagonal"}, "choose one of: columns, rows, both"),
         ({"how": "xor"}, "choose one of: copy, add"),
-        ({"floor": 0.0}, "floor must be over 0"),
-        ({"images": 0}, "images at least 1"),
+        ({"floor": 0.0}, "floor is 0.0; it must be a number over 0"),
+        ({"images": 0}, "images is 0; it must be a whole number at"),
     ],
 )
 def test_bad_settings_get_one_sentence(options, says):

@@ -340,11 +340,11 @@ def test_the_record_says_all_that_belongs_to_it():
     ("call", "says"),
     [
         (lambda: Epsilon(None), "needs a reason"),
-        (lambda: Epsilon(-1.0), "finite number, 0 or above"),
-        (lambda: Epsilon(float("nan")), "finite number"),
+        (lambda: Epsilon(-1.0), "value is -1.0; it must be a number from 0"),
+        (lambda: Epsilon(float("nan")), "value is nan; it must be a number from 0 to"),
         (lambda: Epsilon(1.0, unit="pixel"), "unit"),
-        (lambda: Training(0), "rounds must be at least 1"),
-        (lambda: Training(1, 3, 4), "per_round lie in 1…clients"),
+        (lambda: Training(0), "rounds is 0; it must be a whole number at"),
+        (lambda: Training(1, 3, 4), "per_round must lie in 1…3"),
         (lambda: Training(1, sampling="coins"), "sampling"),
     ],
 )

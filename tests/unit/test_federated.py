@@ -238,14 +238,14 @@ class Poison(Defense):
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"clients": []}, "per_round must lie in 1…0"),
+        ({"clients": []}, "clients is []; it must be a list of one or"),
         (
             {"clients": [(torch.rand(0, 1, 12, 12), torch.zeros(0).long())]},
             "client 0 needs at least",
         ),
         ({"clients": make_clients([2], (3, 12, 12))}, "images of shape (B, 1, 12, 12)"),
         ({"per_round": 9}, "per_round must lie in 1…2"),
-        ({"rounds": 0}, "rounds must be at least 1"),
+        ({"rounds": 0}, "rounds is 0; it must be a whole number at"),
         ({"sampling": "all"}, "choose one of: fixed, poisson"),
         ({"share": "weights"}, "choose one of: update, gradient"),
         ({"weighting": "size"}, "choose one of: examples, uniform"),

@@ -446,7 +446,7 @@ def test_affine_fit_is_the_line_of_least_squares():
         (lambda n, b: lock(models.build("mlp", (1, 9, 9), 10)), "'mlp' has none"),
         (lambda n, b: lock(n, activation="tanh"), "choose one of: none, relu"),
         (lambda n, b: lock(n, blocks="last"), "choose one of: first, all"),
-        (lambda n, b: lock(n, key_length=0), "key_length must be at least 1"),
+        (lambda n, b: lock(n, key_length=0), "key_length is 0; it must be"),
         (lambda n, b: FedKL(fresh=True, share_lock=True), "exclude each other"),
         (lambda n, b: LockMatching(secret="guess"), "choose one of: joint, key"),
         (lambda n, b: LockMatching().run(share(n, *b)), "needs a locked network"),

@@ -222,10 +222,10 @@ def test_a_search_without_a_finite_cost_is_counted_not_hidden(attack):
     ("call", "says"),
     [
         (lambda u: GRNN().run(u), "not 28×28; the nearest is 32: load the data with size=32"),
-        (lambda u: GRNN(steps=0), "steps must be at least 1"),
+        (lambda u: GRNN(steps=0), "steps is 0; it must be a whole number at"),
         (lambda u: GGL(optimizer="sgd"), "choose one of: adam, cma"),
         (lambda u: GGL(distance="l3"), "choose one of: l2, cosine"),
-        (lambda u: GGL(restarts=0), "at least 1; got 500 and 0"),
+        (lambda u: GGL(restarts=0), "restarts is 0; it must be a whole number"),
         (lambda u: GGL(optimizer="cma", steps=5).run(u), "at least 14 steps here; got 5"),
         (lambda u: GGL(Generator(size=32)).run(u), "draws images (1, 32, 32), but the model"),
     ],

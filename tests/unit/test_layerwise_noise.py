@@ -407,16 +407,16 @@ def test_names_on_the_command_line():
 @pytest.mark.parametrize(
     ("call", "says"),
     [
-        (lambda: POGZFL(alpha=0), "alpha is 0; it must be a finite number above 0"),
+        (lambda: POGZFL(alpha=0), "alpha is 0; it must be a number over 0"),
         (lambda: POGZFL(eps=math.nan), "eps is nan"),
         (lambda: POGZFL(importance="all"), "choose one of: own"),
-        (lambda: POGZFL(importance={"a": 0.0}), "a number above 0"),
+        (lambda: POGZFL(importance={"a": 0.0}), "importance is {'a': 0.0}; it must be one"),
         (
             lambda: POGZFL(importance={"a": 1.0}).update(two_layers(1), context(1)),
             "importance has no layer 'b'; it names: a",
         ),
         (lambda: CAFL(eps=0), "eps is 0"),
-        (lambda: CAFL(ratio=1.5), "above 0 and at most 1; got 1.5"),
+        (lambda: CAFL(ratio=1.5), "ratio is 1.5; it must be a number over 0"),
         (lambda: CAFL(radius=-1), "radius is -1"),
         (lambda: CAFL(decoder="fft"), "choose one of: transpose, omp"),
         (lambda: defenses.build("ca_fl:ratio=low"), "'ca_fl' cannot use 'ratio=low'"),

@@ -262,16 +262,25 @@ def test_an_untrained_model_gives_nothing_away():
 @pytest.mark.parametrize(
     ("call", "says"),
     [
-        (lambda n, o, x, y: gap_scores(o, x[0], y), "float tensor (N, 1, 8, 8)"),
+        (lambda n, o, x, y: gap_scores(o, x[0], y), "x is a tensor (1, 8, 8) of torch.float32;"),
         (lambda n, o, x, y: gap_scores(o, x[:, :, 1:], y), "got (20, 1, 7, 8)"),
-        (lambda n, o, x, y: boundary_scores(o, x[:0], y[:0]), "N at least 1"),
+        (lambda n, o, x, y: boundary_scores(o, x[:0], y[:0]), "x is a tensor (0, 1, 8, 8) of"),
         (lambda n, o, x, y: gap_scores(o, x, y[:3]), "20 images need an integer tensor of 20"),
-        (lambda n, o, x, y: loss_scores(n, x, y.float()), "integer tensor"),
+        (
+            lambda n, o, x, y: loss_scores(n, x, y.float()),
+            "y is a tensor (20,) of",
+        ),
         (lambda n, o, x, y: loss_scores(n, x, y + 3), "labels must lie in 0…2"),
-        (lambda n, o, x, y: boundary_scores(o, x + 1, y), "pixels in [0, 1]"),
-        (lambda n, o, x, y: likelihood_scores(n, x * torch.nan, y), "none of them NaN"),
-        (lambda n, o, x, y: boundary_scores(o, x, y, 0), "budget must be at least 10 queries"),
-        (lambda n, o, x, y: boundary_scores(o, x, y, -5), "got -5"),
+        (lambda n, o, x, y: boundary_scores(o, x + 1, y), "it holds numbers from 1"),
+        (
+            lambda n, o, x, y: likelihood_scores(n, x * torch.nan, y),
+            "x is a tensor (20, 1, 8, 8) of",
+        ),
+        (lambda n, o, x, y: boundary_scores(o, x, y, 0), "budget is 0; it must be"),
+        (
+            lambda n, o, x, y: boundary_scores(o, x, y, -5),
+            "budget is -5; it must be",
+        ),
         (lambda n, o, x, y: boundary_scores(o, x, y, samples=1), "samples at least 2"),
         (lambda n, o, x, y: boundary_scores(o, x, y, subspace="dct"), "one of: full, resize"),
         (lambda n, o, x, y: boundary_scores(o, x, y, starts=x[..., 1:]), "got (20, 1, 8, 7)"),

@@ -418,10 +418,10 @@ def test_images_of_wrong_shape_or_type_are_refused(score: Callable) -> None:
         (x[:0], x[:0]),
         (x.expand(2, 3, 16, 16), x),
     ):
-        with pytest.raises(PrivflError, match=r"must have one shape \(B, C, H, W\), not \("):
+        with pytest.raises(PrivflError, match=r"(must have one shape|it must be images) \(B, C, H"):
             score(x_hat, true)
     for x_hat, true in ((x.to(torch.uint8), x), (x, x.to(torch.uint8)), (x.numpy(), x.numpy())):
-        with pytest.raises(PrivflError, match="must be float tensors"):
+        with pytest.raises(PrivflError, match="a tensor of floating-point numbers"):
             score(x_hat, true)
 
 
@@ -436,10 +436,10 @@ def test_images_of_wrong_shape_or_type_are_refused(score: Callable) -> None:
         (lambda: metrics.wilson(3, 2), "3 successes of 2"),
         (lambda: metrics.wilson(0, 0), "0 successes of 0"),
         (lambda: metrics.wilson(1, 2, 95), "level is 95"),
-        (lambda: metrics.success_rate([], 1, True), "0 successes of 0"),
-        (lambda: metrics.auc([], [1.0]), "members must be a list of at least one number"),
+        (lambda: metrics.success_rate([], 1, True), "scores is []"),
+        (lambda: metrics.auc([], [1.0]), "members is []; it must be a list"),
         (lambda: metrics.auc([1.0], [math.nan]), "nonmembers must be a list"),
-        (lambda: metrics.tpr_at_fpr([1.0], [1.0], 1.0), "fpr is 1.0; it must lie in [0, 1)"),
+        (lambda: metrics.tpr_at_fpr([1.0], [1.0], 1.0), "fpr is 1.0; it must be a number"),
         (lambda: metrics.bootstrap_interval([math.nan]), "values must be a list"),
         (lambda: metrics.bootstrap_interval([1.0], level=0), "level is 0"),
     ],

@@ -327,7 +327,7 @@ def test_names_on_the_command_line():
 @pytest.mark.parametrize(
     ("call", "says"),
     [
-        (lambda x, y: Mixup(1), "must be 2 or more; got 1"),
+        (lambda x, y: Mixup(1), "k is 1; it must be a whole number from 2 to"),
         (lambda x, y: Mixup(4, 0.25), "cap must be over 1/k = 0.25"),
         (lambda x, y: InstaHide(2, 0.4), "cap must be over 1/k = 0.5"),
         (lambda x, y: coefficients(9, 6, 0.17, generator(0)), "too near 1/k"),

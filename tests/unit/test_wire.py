@@ -141,7 +141,21 @@ def test_no_attack_imports_a_defense_or_the_data():
 
 
 ORDER = (
-    *("errors", "names", "runtime", "disk", "written", "assets", "downloads", "data", "stored"),
+    *(
+        "errors",
+        "values",
+        "checking",
+        "names",
+        "runtime",
+        "arrays",
+        "budget",
+        "disk",
+        "written",
+        "assets",
+        "downloads",
+        "data",
+        "stored",
+    ),
     "models",
     *("gradients", "wire", "privacy", "defenses", "batches", "layout"),
     *("training", "client", "workers", "reports", "spending", "checkpoint", "federated"),
@@ -150,7 +164,7 @@ ORDER = (
 
 
 def test_nothing_imports_backwards():
-    alone = {"errors", "runtime"}
+    alone = {"errors", "values", "checking", "arrays", "runtime"}
     metrics_free = {"metrics": {*alone, "assets"}, "privacy": alone}
     for path in PACKAGE.rglob("*.py"):
         room = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
@@ -182,8 +196,11 @@ def test_the_drawn_order_is_the_enforced_one(path):
         (lambda n, x, y: share(n, x, y, each=4), "does not divide"),
         (lambda n, x, y: share(n, x, y, mode="test"), "choose one of: eval, train"),
         (lambda n, x, y: share(n, x, y, knows=("key",)), "choose one of: labels"),
-        (lambda n, x, y: share(n, x, y, plan=Plan(eta=0)), "eta must be over 0"),
-        (lambda n, x, y: share(n, x, y, plan=Plan(steps=0)), "steps must be at least 1"),
+        (lambda n, x, y: share(n, x, y, plan=Plan(eta=0)), "eta is 0; it must be a number over 0"),
+        (
+            lambda n, x, y: share(n, x, y, plan=Plan(steps=0)),
+            "steps is 0; it must be",
+        ),
     ],
 )
 def test_bad_batches_get_one_sentence(refused, net, batch, call, says):
@@ -238,7 +255,7 @@ def test_indices_count_from_the_end_and_end_like_a_lists(net, batch):
         ({"mode": "test"}, "choose one of: eval, train"),
         ({"kind": "weights"}, "choose one of: gradient, update"),
         ({"kind": "update"}, "an update needs plan=Plan(…)"),
-        ({"batch": 0}, "at least 1; got 0"),
+        ({"batch": 0}, "batch is 0; it must be a whole number at"),
         ({"knows": Facts(labels=torch.zeros(2, 1))}, "labels must be (3, 2), uploads by examples"),
     ],
 )

@@ -95,7 +95,7 @@ def test_what_workers_cannot_do_is_said_in_one_sentence(net, refused):
     def run(**options) -> None:
         list(fedavg(net, make_clients([4] * 5), 3, **{"workers": 2, "show": False, **options}))
 
-    refused(lambda: run(workers=0), "workers must be at least 1")
+    refused(lambda: run(workers=0), "workers is 0; it must be a whole number")
     refused(lambda: run(share="gradient"), "workers train on a CPU")
     refused(lambda: run(defense=Hidden()), "defined in a module that can be imported")
     refused(lambda: run(defense=Notes()), "writes about the whole run")

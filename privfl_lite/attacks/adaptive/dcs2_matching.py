@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
+from ...values import Positive
 from ...wire import Facts, Upload
 from ..matching.search import Matching
 
@@ -32,7 +33,7 @@ class ConcealedMatching(Matching):
     ``width``, and so begins that wide; ``tv`` smooths the sensitive images only.
     """
 
-    width: float = 1.0
+    width: Positive = 1.0
     needs = ("labels", "mixture")
     answers = ("dcs2",)
 

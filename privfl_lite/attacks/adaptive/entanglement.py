@@ -42,6 +42,7 @@ class Unguard(Attack):
     answers = ("entangle",)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not self.attack.nonzero:
             raise PrivflError("the guard's entries are set to 0; the attack needs nonzero=True")
 
@@ -56,6 +57,9 @@ def own_part(upload: Upload) -> Upload:
     if known is None:
         mask = estimated(upload)
         return replace(upload, tensors={n: t * ~mask[n] for n, t in seen.items()})
+    if known.shape != flat(seen).shape:
+        got = f"{tuple(known.shape)} for uploads {tuple(flat(seen).shape)}"
+        raise PrivflError(f"the guard's upload must be as long as the others; got {got}")
     guard = _unflat(known, seen)
     equal = {n: (t == guard[n]) & (t != 0) for n, t in seen.items()}
     copied = flat(equal).double().mean(1) > CHANCE  # (U,)
@@ -147,10 +151,13 @@ class UnguardRows(Attack):
     letter, answers, most = "A", ("entangle",), (1, 1)
 
     def run(self, upload: Upload, seed: int = 0) -> Reconstruction:
-        own, found = own_part(upload), []
+        self.check(upload)
+        own, found = own_part(upload.typed()), []
         for u in range(len(upload)):
             bias = own[u].tensors[f"{upload.model.head_name}.bias"][0]
             labels = bias.argmin()[None] if bias.min() < 0 else (bias == 0).nonzero().flatten()
+            if not len(labels):
+                raise PrivflError("no row of the last layer can be the label's: none is below 0")
             tried = [Recursive().run(complete(own[u], int(label))) for label in labels]
             found.append(min(tried, key=lambda f: f.cost.nan_to_num(torch.inf).item()))
         images, labels, cost = (

@@ -9,14 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
+from ...checking import checked
 from ...gradients import Tensors, loss_function, stateless, weights
 from ...models.keylock import coefficients, lock_matrix, locks
-from ...runtime import PrivflError, choose
+from ...runtime import PrivflError
+from ...values import Positive, Word
 from ...wire import Upload
 from ..matching.search import Matching
 from ..matching.terms import distance
@@ -55,12 +58,11 @@ class LockMatching(Matching):
     begin at N(0, ``spread``²), by default as wide as PyTorch's first weights make them.
     """
 
-    secret: str = "joint"
-    spread: float = 1 / 3
+    secret: Annotated[str, Word("secret", *SECRETS)] = "joint"
+    spread: Positive = 1 / 3
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        choose("secret", self.secret, SECRETS)
         if self.labels == "joint" or self.per_tensor or self.nonzero:
             raise PrivflError("LockMatching takes labels as inferred or granted, all tensors alike")
 
@@ -151,12 +153,14 @@ def lock_of(upload: Upload) -> Tensor:
     return matrix.expand(len(upload), *matrix.shape)
 
 
+@checked
 def read_key(upload: Upload) -> Tensor:
     """The key (U, S) from the gradient of the lock's shift, where that is on the wire.
 
     ∇φ = ∇b kᵀ (Eq. 28 with the sum over positions), so k = ∇φᵀ∇b / ‖∇b‖².
     """
-    name = f"{next(locks(upload.model))[0]}.lock.shift"
+    first = next(locks(upload.model), None)
+    name = f"{first[0]}.lock.shift" if first else "lock.shift"
     if f"{name}.weight" not in upload.tensors:
         raise PrivflError('the key is not on the wire: grant it with knows=("key",)')
     g, b = (upload.tensors[f"{name}.{part}"].double() for part in ("weight", "bias"))

@@ -21,6 +21,7 @@ from ...gradients import Tensors
 from ...models import Net, built
 from ...models.keylock import Locked, locks
 from ...runtime import PrivflError, progress
+from ...values import Part
 from ...wire import Upload
 from ..analytic.recursive import ACTIVATIONS, OFF, from_gradient, from_output, head_input
 from ..base import Attack, Reconstruction
@@ -52,7 +53,7 @@ class Unlock(Attack):
     lesser misfit counts.
     """
 
-    tol: float = 1e-4
+    tol: Part = 1e-4
     granted: bool = False
     letter, answers, most = "B", ("fedkl",), (1, 1)
 
@@ -138,7 +139,7 @@ class _Way:
                 (back,) = torch.func.vjp(layer, a[None])[1](back[None])
                 back, trust = back[0], torch.ones_like(a)
             else:
-                raise PrivflError(f"unlocking knows no way back through {layer}")
+                raise PrivflError(f"unlocking knows no way back through {type(layer).__name__}")
         return 0, a, back, trust
 
     def unlock(self, i: int, s: Tensor, ds: Tensor, trust: Tensor, rounds: int = ROUNDS) -> tuple:

@@ -12,16 +12,27 @@ four functions are for an attacker who must find M.
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import numpy as np
 import torch
 from torch import Tensor
 
+from ...arrays import Array, Found, Labels
+from ...checking import checked
 from ...gradients import stateless
 from ...runtime import PrivflError, generator, progress
+from ...values import Count, Finite, NotNegative, Positive, Seed
 from ...wire import Upload
 
+Mixing = Annotated[Tensor, Array("a matrix (encodings, images)", (2,))]
+Soft = Annotated[Tensor, Array("soft labels (E, classes)", (2,))]
+Encodings = Annotated[Tensor, Array("encodings (E, C, H, W)", (4,))]
+Box = tuple[Finite, Finite]
 
-def conditioning(coefficients: Tensor) -> tuple[int, float]:
+
+@checked
+def conditioning(coefficients: Mixing) -> tuple[int, float]:
     """Rank of M (E, n) and its condition number σ₁/σ_n (infinite below rank n).
 
     Mixup is undone exactly when the rank is n, which needs E ≥ n encodings; an error in the
@@ -32,11 +43,12 @@ def conditioning(coefficients: Tensor) -> tuple[int, float]:
     return rank, (s[0] / s[-1]).item() if rank == coefficients.shape[1] else torch.inf
 
 
+@checked
 def mixup_regression(
-    encodings: Tensor,
-    coefficients: Tensor,
-    box: tuple[float, float] | None = None,
-    steps: int = 1000,
+    encodings: Encodings,
+    coefficients: Mixing,
+    box: Box | None = None,
+    steps: Count = 1000,
 ) -> Tensor:
     """The images x (n, C, H, W) with the least ‖M x − e‖², the shortest where several have it.
 
@@ -55,22 +67,27 @@ def mixup_regression(
     return _images(x, encodings)
 
 
-def misfit(encodings: Tensor, coefficients: Tensor, images: Tensor) -> Tensor:
+@checked
+def misfit(encodings: Encodings, coefficients: Mixing, images: Found) -> Tensor:
     """|e| − |M x| (E, C, H, W), 0 for the true images: all that unknown signs let an attacker see.
 
     The public decoder takes the smaller in size of |e| − m and −|e| − m, where m = M x. That is the
     same but for its sign: the sign that brings s·|e| nearest to m is that of m.
     """
     m, e = _check(encodings, coefficients)
+    if len(images) != m.shape[1] or images.shape[1:] != encodings.shape[1:]:
+        want = f"({m.shape[1]}, {', '.join(map(str, encodings.shape[1:]))})"
+        raise PrivflError(f"images must be {want}; got {tuple(images.shape)}")
     return (e.abs() - (m @ images.flatten(1).to(m)).abs()).view(encodings.shape).to(encodings)
 
 
+@checked
 def instahide_decode(
-    encodings: Tensor,
-    coefficients: Tensor,
-    steps: int = 1000,
-    rate: float = 0.01,
-    push: float = 0.05,
+    encodings: Encodings,
+    coefficients: Mixing,
+    steps: Count = 1000,
+    rate: Positive = 0.01,
+    push: NotNegative = 0.05,
     show: bool = True,
 ) -> Tensor:
     """Images (n, C, H, W) with |M x| near |e|, as Carlini et al. (2021) search for them.
@@ -94,13 +111,14 @@ def instahide_decode(
     return _images(x.detach(), encodings)
 
 
+@checked
 def sign_search(
-    encodings: Tensor,
-    coefficients: Tensor,
-    steps: int = 100,
-    restarts: int = 100,
-    box: tuple[float, float] = (-1.0, 1.0),
-    seed: int = 0,
+    encodings: Encodings,
+    coefficients: Mixing,
+    steps: Count = 100,
+    restarts: Count = 100,
+    box: Box = (-1.0, 1.0),
+    seed: Seed = 0,
     show: bool = True,
 ) -> Tensor:
     """Images (n, C, H, W) with |M x| near |e|, by alternating between signs and regression.
@@ -128,7 +146,8 @@ def sign_search(
     return _images(best, encodings)
 
 
-def align_signs(images: Tensor, dark: bool = True) -> Tensor:
+@checked
+def align_signs(images: Encodings, dark: bool = True) -> Tensor:
     """Give every pixel place the sign that agrees with its neighbors: (n, C, H, W), same shape.
 
     A decoder finds the n values at a place up to one common sign. In pictures, neighbors (above,
@@ -160,7 +179,8 @@ def align_signs(images: Tensor, dark: bool = True) -> Tensor:
     return -out if (out.mean() > 0) == dark else out
 
 
-def pair_scores(encodings: Tensor, signed: bool = True) -> Tensor:
+@checked
+def pair_scores(encodings: Encodings, signed: bool = True) -> Tensor:
     """How alike two encodings are, (E, E): high where they may share a private image.
 
     The correlation of their pixels, of absolute values if signs were flipped (``signed``), after
@@ -173,7 +193,8 @@ def pair_scores(encodings: Tensor, signed: bool = True) -> Tensor:
     return torch.corrcoef(v - v.mean(0))
 
 
-def soft_labels(upload: Upload, images: Tensor) -> Tensor:
+@checked
+def soft_labels(upload: Upload, images: Encodings) -> Tensor:
     """The soft labels (U, classes) behind gradients of single images that are known, (U, C, H, W).
 
     For a batch of one the last bias gradient is p − y, and p is the model's own answer to the
@@ -182,12 +203,16 @@ def soft_labels(upload: Upload, images: Tensor) -> Tensor:
     bias = f"{upload.model.head_name}.bias"
     if upload.batch != 1 or upload.kind != "gradient" or bias not in upload.tensors:
         raise PrivflError(f"soft labels are read off the gradient of one image at {bias!r}")
+    if (len(images), *images.shape[1:]) != (len(upload), *upload.model.shape):
+        want = f"({len(upload)}, {', '.join(map(str, upload.model.shape))})"
+        raise PrivflError(f"images must be {want}, one an upload; got {tuple(images.shape)}")
     with torch.no_grad():
         p = stateless(upload.model, upload.mode)(images).softmax(1)
     return p - upload.tensors[bias]
 
 
-def coefficients_from_labels(labels: Tensor, tol: float = 1e-4) -> tuple[Tensor, Tensor]:
+@checked
+def coefficients_from_labels(labels: Soft, tol: NotNegative = 1e-4) -> tuple[Tensor, Tensor]:
     """M (E, n) read off the soft labels (E, classes), and the class (n,) of each of its columns.
 
     Exact if no two private images have one class: the soft label of class c is then the weight of
@@ -195,18 +220,17 @@ def coefficients_from_labels(labels: Tensor, tol: float = 1e-4) -> tuple[Tensor,
     on it gives a mixture of them. The attacker can tell: the client reports n, and the columns are
     fewer.
     """
-    if labels.dim() != 2:
-        raise PrivflError(f"soft labels must be (E, classes); got shape {tuple(labels.shape)}")
     present = (labels > tol).any(0).nonzero().flatten()
     return labels[:, present], present
 
 
+@checked
 def assign_by_known(
-    encodings: Tensor,
-    labels: Tensor,
-    known: Tensor,
-    known_labels: Tensor,
-    sweeps: int = 3,
+    encodings: Encodings,
+    labels: Soft,
+    known: Encodings,
+    known_labels: Labels,
+    sweeps: Count = 3,
     signed: bool = True,
 ) -> Tensor:
     """M (E, n) for candidate images ``known`` (n, C, H, W): which one stands for each class in e.
@@ -217,6 +241,9 @@ def assign_by_known(
     the others held fixed, ``sweeps`` times over. The start is each class's mean candidate. Assumes
     that the images of a blend are of different classes.
     """
+    if known.shape[1:] != encodings.shape[1:] or len(labels) != len(encodings):
+        got = ", ".join(str(tuple(t.shape)) for t in (encodings, labels, known))
+        raise PrivflError(f"encodings, labels and known must fit each other; got {got}")
     e, x = encodings.flatten(1), known.flatten(1).to(encodings)
     e = e.abs() if signed else e
     classes = labels.shape[1]
@@ -251,7 +278,7 @@ def _check(
     encodings: Tensor, coefficients: Tensor, dtype: torch.dtype = torch.float64
 ) -> tuple[Tensor, Tensor]:
     """M (E, n) and the encodings as (E, P), in one type, or one sentence on what does not fit."""
-    if encodings.dim() != 4 or coefficients.dim() != 2 or len(encodings) != len(coefficients):
+    if len(encodings) != len(coefficients):
         raise PrivflError(
             "encodings must be (E, C, H, W) and coefficients (E, n), one row an encoding; "
             f"got {tuple(encodings.shape)} and {tuple(coefficients.shape)}"

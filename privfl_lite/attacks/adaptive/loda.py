@@ -5,7 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import cast
 
+import torch
+
+from ...budget import at_once, footprint
 from ...models.extractor import Extractor
+from ...values import Count, NotNegative
 from ...wire import Upload
 from ..adaptive.loda_inversion import invert
 from ..analytic.closed_form import ClosedForm
@@ -21,8 +25,8 @@ class Unobscure(Attack):
     data. ``details["encoding"]`` is x′.
     """
 
-    tv: float = 3.0
-    steps: int = 400
+    tv: NotNegative = 3.0
+    steps: Count = 400
     show: bool = True
     needs, answers, most, letter = ("extractor",), ("loda",), (1, 1), "C"
 
@@ -32,5 +36,10 @@ class Unobscure(Attack):
         read = (ClosedForm() if dense else Recursive()).run(upload, seed)
         encoding = read.images.clamp(0, 1)
         g = cast(Extractor, upload.knows.extractor)
-        images = invert(g, encoding, tv=self.tv, steps=self.steps, show=self.show)
-        return replace(read, images=images, details={"encoding": encoding})
+        _, outputs = footprint(g.net, encoding.shape[1:])
+        few = at_once(len(encoding), 32 * outputs, "images", 8 * encoding[0].numel())
+        images = [
+            invert(g, part, tv=self.tv, steps=self.steps, show=self.show)
+            for part in encoding.split(few)
+        ]
+        return replace(read, images=torch.cat(images), details={"encoding": encoding})

@@ -7,13 +7,20 @@ pixels were driven away from where they were.
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import interpolate
 
+from ...arrays import Images
+from ...checking import checked
 from ...models import Block
 from ...models.extractor import Extractor
-from ...runtime import PrivflError, generator, progress, seeded
+from ...runtime import PrivflError, choose, generator, progress, seeded
+from ...values import Count, Number, Positive, Seed
+
+Wide = Annotated[int, Number(1, 4096, whole=True)]
 
 
 class Decoder(nn.Module):
@@ -22,7 +29,8 @@ class Decoder(nn.Module):
     Maps of g are enlarged to the image's size and laid on top of x′; vectors are repeated.
     """
 
-    def __init__(self, g: Extractor, like: Tensor, width: int = 32, blocks: int = 3):
+    @checked
+    def __init__(self, g: Extractor, like: Images, width: Wide = 32, blocks: Wide = 3):
         super().__init__()
         self.g = g
         inputs = self._inputs(like[:1]).shape[1]
@@ -44,14 +52,15 @@ class Decoder(nn.Module):
         return self.body(self._inputs(x))
 
 
+@checked
 def train_decoder(
     g: Extractor,
-    images: Tensor,
-    encodings: Tensor,
-    steps: int = 400,
-    batch: int = 32,
-    rate: float = 2e-3,
-    seed: int = 0,
+    images: Images,
+    encodings: Images,
+    steps: Count = 400,
+    batch: Count = 32,
+    rate: Positive = 2e-3,
+    seed: Seed = 0,
     show: bool = True,
     **size: int,
 ) -> Decoder:
@@ -62,6 +71,8 @@ def train_decoder(
     if images.shape != encodings.shape:
         got = f"{tuple(images.shape)} and {tuple(encodings.shape)}"
         raise PrivflError(f"images and encodings must be pairs of one shape; got {got}")
+    for name in size:
+        choose("size of the decoder", name, ("width", "blocks"))
     rng = generator(seed, 1)
     with seeded(seed):
         net = Decoder(g, encodings, **size).to(images.device).train()

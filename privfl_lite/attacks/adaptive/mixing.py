@@ -12,6 +12,7 @@ from typing import cast
 import torch
 from torch import Tensor
 
+from ...values import Unit
 from ...wire import Upload
 from ..adaptive.instahide import align_signs, misfit, mixup_regression, sign_search
 from ..analytic.closed_form import ClosedForm
@@ -47,7 +48,7 @@ class Unflip(Unmix):
     One bit stays open: all images may be reflected together. The darker answer is taken.
     """
 
-    center: float = 0.5
+    center: Unit = 0.5
     answers = ("instahide",)
 
     def solve(self, read: Tensor, matrix: Tensor) -> Tensor:

@@ -39,6 +39,7 @@ class DenoiseUnknown(Denoise):
     """
 
     needs = ()
+    rounds = False
     answers = ("modelcloak", "pogz_fl")
 
     def run(self, upload: Upload, seed: int = 0) -> Reconstruction:  # type: ignore[override]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import Annotated, Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -17,7 +17,8 @@ from torch.func import functional_call, grad, vmap
 from ...gradients import Tensors, loss_function, stateless, weights
 from ...models import built
 from ...models.bottleneck import Bottleneck
-from ...runtime import choose, generator, seeded
+from ...runtime import PrivflError, generator, seeded
+from ...values import Word
 from ...wire import Upload
 from ..analytic.recursive import Recursive
 from ..base import Reconstruction
@@ -36,6 +37,8 @@ ATTACKS = {  # name -> what the attacker does
     "cut": "matches the layers in front of the draw, cut off from it",
     "recursion": "goes back from the encoder by linear algebra",
 }
+
+WAYS = list(ATTACKS)[2:-1]
 
 
 class Chosen(Bottleneck):
@@ -56,6 +59,8 @@ class Chosen(Bottleneck):
 def door(upload: Upload) -> str:
     """The name of the bottleneck, the last of the features."""
     built(upload.model, "the attack on PRECODE")
+    if not isinstance(upload.model.features[-1], Bottleneck):
+        raise PrivflError("this attack is for a network with PRECODE's bottleneck; there is none")
     return f"features.{len(upload.model.features) - 1}"
 
 
@@ -130,14 +135,10 @@ class DrawMatching(Matching):
     ``way="joint"`` looks for the noise besides, from 0; "inversion" begins with a gray image.
     """
 
-    way: str = "joint"
+    way: Annotated[str, Word("way", *WAYS)] = "joint"
     needs = ("labels",)
     answers = ("precode",)
     most = (1, 1)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        choose("way", self.way, list(ATTACKS)[2:-1])
 
     def unknowns(self, upload: Upload) -> int:
         return draw_size(upload) if self.way == "joint" else 0

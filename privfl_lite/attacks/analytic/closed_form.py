@@ -3,22 +3,33 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from torch import Tensor
 
+from ...arrays import Array
+from ...checking import checked
 from ...runtime import PrivflError, choose
+from ...values import Text
 from ...wire import Upload
 from ..base import Attack, Reconstruction
 from ..labels import infer_labels
 
+Weights = Annotated[Tensor, Array("gradients of weights (U, out, in)", (3,), finite=False)]
+Biases = Annotated[Tensor, Array("gradients of biases (U, out)", (2,), finite=False)]
 
-def row_quotients(g_weight: Tensor, g_bias: Tensor) -> Tensor:
+
+@checked
+def row_quotients(g_weight: Weights, g_bias: Biases) -> Tensor:
     """∇W_i / ∇b_i for each row i: (U, out, in); rows with a zero bias gradient become NaN.
 
     For one example ∇W = δ aᵀ and ∇b = δ, so every row with δ_i ≠ 0 gives the input a exactly. For a
     batch, row i gives the mean of the inputs weighted by their δ_i.
     """
+    if g_weight.shape[:2] != g_bias.shape:
+        got = f"{tuple(g_weight.shape)} and {tuple(g_bias.shape)}"
+        raise PrivflError(f"g_weight must be (U, out, in) and g_bias (U, out); got {got}")
     return g_weight / torch.where(g_bias == 0, torch.nan, g_bias)[:, :, None]
 
 
@@ -33,7 +44,7 @@ class ClosedForm(Attack):
     most others agree are taken.
     """
 
-    layer: str | None = None
+    layer: Text | None = None
     letter = "A"
 
     def run(self, upload: Upload, seed: int = 0) -> Reconstruction:

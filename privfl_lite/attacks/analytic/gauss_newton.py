@@ -9,8 +9,10 @@ import torch
 from torch import Tensor
 from torch.func import jvp, vmap
 
+from ...checking import checked
 from ...gradients import flat, gradient_function, stateless, weights
 from ...runtime import PrivflError
+from ...values import Count
 from ...wire import Upload
 from ..base import Reconstruction
 
@@ -19,7 +21,10 @@ CHUNK = 112  # columns of the Jacobian in memory at once
 
 def read_label(upload: Upload) -> Tensor:
     """Labels (U,): of one image's last bias gradient only the label's entry is below 0."""
-    return upload.tensors[f"{upload.model.head_name}.bias"].argmin(1)
+    bias = f"{upload.model.head_name}.bias"
+    if bias not in upload.tensors:
+        raise PrivflError(f"the label is read off {bias!r}, which is not in the upload")
+    return upload.tensors[bias].argmin(1)
 
 
 def gradient_of_pixels(upload: Upload, label: Tensor, dtype: torch.dtype) -> Callable:
@@ -41,7 +46,8 @@ def jacobian(g: Callable, v: Tensor, keep: Tensor) -> Tensor:
     return columns(torch.eye(len(v)).to(v)).T
 
 
-def gauss_newton(upload: Upload, masked: bool = True, steps: int = 25) -> Reconstruction:
+@checked
+def gauss_newton(upload: Upload, masked: bool = True, steps: Count = 25) -> Reconstruction:
     """Solve g(x) = upload for the one image behind each upload, from a gray start, by damped steps.
 
     ``masked`` takes only the entries that are not zero as equations; else zeros count as zeros.

@@ -14,7 +14,8 @@ from torch import Tensor, nn
 
 from ...gradients import Tensors
 from ...models import Net
-from ...runtime import PrivflError
+from ...runtime import PrivflError, choose
+from ...values import Part, Text
 from ...wire import Upload
 from ..base import Attack, Reconstruction
 
@@ -47,8 +48,8 @@ class Recursive(Attack):
     tells how it went, last layer first.
     """
 
-    tol: float = 1e-4
-    entry: str = "head"
+    tol: Part = 1e-4
+    entry: Text = "head"
     letter, most = "A", (1, 1)
 
     def run(self, upload: Upload, seed: int = 0) -> Reconstruction:
@@ -85,6 +86,8 @@ class Recursive(Attack):
         """Image and label behind one gradient. On the way back a is the value at the current point,
         back = ∂ℓ/∂a, and trust, the slope of the activation just passed, weighs equations."""
         entry = net.head_name if self.entry == "head" else self.entry
+        dense = [n for n, m in net.named_modules() if isinstance(m, nn.Linear)]
+        choose("fully connected layer for entry=", entry, dense)
         door, behind = cast(nn.Linear, net.get_submodule(entry)), f"{entry}.".startswith
         layers = list(takewhile(lambda part: not behind(f"{part[0]}."), net.chain()))
         a, delta = head_input(g[f"{entry}.weight"], g.get(f"{entry}.bias"), door)
@@ -109,7 +112,7 @@ class Recursive(Attack):
                 (back,) = torch.func.vjp(layer, a[None])[1](back[None])
                 back, trust, quiet = back[0], torch.ones_like(a), off  # from here on with noise
             else:
-                raise PrivflError(f"the recursion knows no way back through {layer}")
+                raise PrivflError(f"the recursion knows no way back through {type(layer).__name__}")
         if entry != net.head_name:
             delta = g.get(f"{net.head_name}.bias", g[f"{net.head_name}.weight"].sum(1))
         return a.reshape(1, *net.shape), delta.argmin(), steps

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from ...runtime import PrivflError, generator, progress
+from ...values import Count
 from ...wire import Upload
 from ..base import Attack, Reconstruction
 from ..labels import infer_labels
@@ -192,14 +193,10 @@ class Spear(Attack):
     at smooth activations, at a batch wider than the layer, and where noise fills the zeros.
     """
 
-    proposals: int = 400_000
+    proposals: Count = 400_000
     show: bool = field(default=True, repr=False)
     letter = "B"
     most = (None, 1)
-
-    def __post_init__(self) -> None:
-        if self.proposals < 1:
-            raise PrivflError(f"proposals must be at least 1; got {self.proposals}")
 
     def run(self, upload: Upload, seed: int = 0) -> Reconstruction:
         self.check(upload)

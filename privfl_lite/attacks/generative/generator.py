@@ -9,13 +9,19 @@ It is the decoder of a variational autoencoder (Kingma & Welling 2014) that
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import interpolate
 
+from ...checking import checked
 from ...runtime import device
 from ...stored import fill, find
+from ...values import Number
+
+Side = Annotated[int, Number(4, 512, whole=True)]
+Width = Annotated[int, Number(1, 10**5, whole=True)]
 
 PUBLIC_FROM = 2000  # training images from this index on were seen by the generator, no others
 
@@ -26,7 +32,10 @@ class Generator(nn.Module):
     Computes 28×28 pixels; another ``size`` is resized as ``load("mnist", size=…)`` does.
     """
 
-    def __init__(self, latent: int = 32, widths: tuple[int, int] = (128, 256), size: int = 28):
+    @checked
+    def __init__(
+        self, latent: Width = 32, widths: tuple[Width, Width] = (128, 256), size: Side = 28
+    ):
         super().__init__()
         self.latent, self.size = latent, size
         self.body = nn.Sequential(
@@ -41,7 +50,8 @@ class Generator(nn.Module):
         return interpolate(x, (self.size,) * 2, mode="bilinear", antialias=True).clamp(0, 1)
 
 
-def load_generator(size: int = 28, path: Path | None = None) -> Generator:
+@checked
+def load_generator(size: Side = 28, path: Path | None = None) -> Generator:
     """The stored generator of digits, in eval mode, after a check of shapes and digest."""
     with torch.device("meta"):  # no random start, so nobody's stream moves
         net = Generator(size=size)

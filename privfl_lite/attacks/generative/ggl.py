@@ -8,19 +8,28 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ...runtime import PrivflError, choose, generator, progress
+from ...arrays import MODEL
+from ...budget import at_once, footprint
+from ...runtime import PrivflError, generator, progress
+from ...values import Count, Holds, NotNegative, Word
 from ...wire import Upload
 from ..base import Attack, Reconstruction
 from ..generative.generator import load_generator
 from ..labels import infer_labels
+from ..matching.rows import Frames, Restarts
 from ..matching.terms import distance, total_variation
-from ..solvers import Cost, Solution, adam
+from ..solvers import Cost, Solution, adam, together
+
+DRAWS = Holds(
+    "an nn.Module with an attribute latent, how many numbers it draws an image from",
+    lambda v: MODEL.fits(v) and isinstance(getattr(v, "latent", None), int),
+)
 
 
 @dataclass(frozen=True)
@@ -35,23 +44,15 @@ class GGL(Attack):
     per start; the best of ``restarts`` is the one with the lowest mismatch.
     """
 
-    generator: nn.Module | None = None
-    optimizer: str = "adam"
-    distance: str = "cosine"
-    steps: int = 500
-    restarts: int = 1
-    penalty: float = 1e-4
-    tv: float = 0.0
-    frames: int = 0
+    generator: Annotated[nn.Module, DRAWS] | None = None
+    optimizer: Annotated[str, Word("optimizer", "adam", "cma")] = "adam"
+    distance: Annotated[str, Word("distance", "l2", "cosine")] = "cosine"
+    steps: Count = 500
+    restarts: Restarts = 1
+    penalty: NotNegative = 1e-4
+    tv: NotNegative = 0.0
+    frames: Frames = 0
     show: bool = True
-
-    def __post_init__(self) -> None:
-        choose("optimizer", self.optimizer, ("adam", "cma"))
-        choose("distance", self.distance, ("l2", "cosine"))
-        if self.steps < 1 or self.restarts < 1:
-            raise PrivflError(
-                f"steps and restarts must be at least 1; got {self.steps} and {self.restarts}"
-            )
 
     def run(self, upload: Upload, seed: int = 0) -> Reconstruction:
         """Attack all uploads; upload k, restart j draws from its own stream (seed, k, j)."""
@@ -78,10 +79,12 @@ class GGL(Attack):
             torch.randn(upload.batch * net.latent, generator=generator(seed, *k)) for k in keys
         ]
         search = self._adam if self.optimizer == "adam" else self._cma
-        found = search(objective, torch.stack(start).to(known.device), seed)
+        z = torch.stack(start).to(known.device)
+        parts = torch.arange(u * r, device=z.device).split(self._at_once(upload, z))
+        found = together([search(objective, z, rows, seed) for rows in parts])
         with torch.no_grad():
-            rows = torch.arange(u * r, device=known.device)
-            cost = mismatch(found.z, rows).nan_to_num(torch.inf)
+            costs = [mismatch(found.z[rows], rows) for rows in parts]
+            cost = torch.cat(costs).nan_to_num(torch.inf)
             best = cost.view(u, r).argmin(1) + r * torch.arange(u, device=cost.device)
             history = [(tick, images(z[best]).flatten(0, 1)) for tick, z in found.snapshots]
             return Reconstruction(
@@ -107,12 +110,23 @@ class GGL(Attack):
     def _film(self, end: int) -> list[int]:
         return sorted({max(1, end * k // self.frames) for k in range(1, self.frames + 1)})
 
-    def _adam(self, objective: Cost, z: Tensor, seed: int) -> Solution:
+    def _at_once(self, upload: Upload, z: Tensor) -> int:
+        """How many searches memory holds (``budget``); of CMA-ES one population, whatever it is."""
+        if len(z) == 1 or self.optimizer == "cma":
+            return len(z)
+        weights, outputs = footprint(upload.model, upload.model.shape)
+        drawn = 20 * upload.batch * upload.model.last.in_features + 8 * z.shape[1]
+        numbers = 4 * (weights + upload.batch * outputs) + drawn
+        return at_once(len(z), z.element_size() * numbers, "searches")
+
+    def _adam(self, objective: Cost, z: Tensor, rows: Tensor, seed: int) -> Solution:
+        """Signed Adam on these rows of z."""
         ticks = progress(range(1, self.steps + 1), "GGL", show=self.show)
-        return adam(objective, z, ticks, self.steps, self._film(self.steps))
+        some = objective if len(rows) == len(z) else lambda z, at: objective(z, rows[at])
+        return adam(some, z[rows], ticks, self.steps, self._film(self.steps))
 
     @torch.no_grad()
-    def _cma(self, objective: Cost, z: Tensor, seed: int) -> Solution:
+    def _cma(self, objective: Cost, z: Tensor, _: Tensor, seed: int) -> Solution:
         """CMA-ES (Hansen & Ostermeier 2001) for each row of z; its population is one batch.
 
         It starts from the prior of z itself, mean 0 and deviation 1; restarts differ in draws.

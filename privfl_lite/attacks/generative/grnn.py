@@ -9,15 +9,20 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import cast
+from typing import Annotated, cast
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state, vmap
 
+from ...budget import at_once, footprint
 from ...runtime import PrivflError, generator, progress
+from ...values import Count, NotNegative, Number, Part, Positive
 from ...wire import Upload
-from ..base import Attack, Reconstruction
+from ..base import Attack, Reconstruction, together
+from ..matching.rows import Frames
+
+Width = Annotated[int, Number(1, 10**4, whole=True)]
 
 
 class GRNNNet(nn.Module):
@@ -58,25 +63,39 @@ class GRNN(Attack):
     is also the ``cost``; the released code keeps its last logged one.
     """
 
-    steps: int = 1000
-    rate: float = 1e-4
-    momentum: float = 0.99
-    tv: float = 1e-3
-    latent: int = 128
-    width: int = 32
-    frames: int = 0
+    steps: Count = 1000
+    rate: Positive = 1e-4
+    momentum: Part = 0.99
+    tv: NotNegative = 1e-3
+    latent: Width = 128
+    width: Width = 32
+    frames: Frames = 0
     show: bool = True
-
-    def __post_init__(self) -> None:
-        if self.steps < 1 or not self.rate > 0:
-            raise PrivflError(
-                f"steps must be at least 1 and rate over 0; got {self.steps} and {self.rate}"
-            )
 
     def run(self, upload: Upload, seed: int = 0) -> Reconstruction:
         """Attack all uploads at once; upload k draws its network and z from stream (seed, k)."""
+        self.check(upload)
         check_side(upload.model.shape)
-        net, theta, z = self._start(upload, seed)
+        few = self._at_once(upload)
+        firsts = range(0, len(upload), few)
+        return together([self._some(upload[i : i + few], seed, i) for i in firsts])
+
+    def _at_once(self, upload: Upload) -> int:
+        """How many generators memory holds (``budget``), with their gradients and averages."""
+        if len(upload) == 1:
+            return 1
+        (channels, size, _), classes = upload.model.shape, upload.model.num_classes
+        with torch.device("meta"):
+            net = GRNNNet(channels, size, classes, self.latent, self.width)
+        own = sum(p.numel() for p in net.parameters())
+        weights, outputs = footprint(upload.model, upload.model.shape)
+        drawn = 24 * self.width * size**2 * upload.batch
+        numbers = 6 * (own + weights + upload.batch * outputs) + drawn
+        return at_once(len(upload), 4 * numbers, "generators")
+
+    def _some(self, upload: Upload, seed: int, first: int) -> Reconstruction:
+        """Attack these uploads, the ``first`` and those behind it."""
+        net, theta, z = self._start(upload, seed, first)
         draw = vmap(lambda w, z: functional_call(net, w, (z,)))
         imitate, known = upload.imitator(), upload.knows.labels
         optimizer = torch.optim.RMSprop(theta.values(), lr=self.rate, momentum=self.momentum)
@@ -108,12 +127,14 @@ class GRNN(Attack):
             history=history,
         )
 
-    def _start(self, upload: Upload, seed: int) -> tuple[nn.Module, dict[str, Tensor], Tensor]:
+    def _start(
+        self, upload: Upload, seed: int, first: int = 0
+    ) -> tuple[nn.Module, dict[str, Tensor], Tensor]:
         """A network to call, its weights for each upload (U, *shape), and z (U, B, latent)."""
         channels, size, _ = upload.model.shape
         classes, z, nets = upload.model.num_classes, [], []
         for k in range(len(upload)):
-            rng = generator(seed, k)
+            rng = generator(seed, first + k)
             z.append(torch.randn(upload.batch, self.latent, generator=rng))
             with torch.random.fork_rng(devices=[]):
                 torch.manual_seed(rng.initial_seed())

@@ -10,16 +10,22 @@ form reads an image that is alone there.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from torch import Tensor, nn
 
+from ...arrays import MODEL, Array
+from ...checking import checked
 from ...models import Net, built
 from ...runtime import PrivflError
+from ...values import Part, Positive
 from ...wire import Upload
 from ..analytic.closed_form import row_quotients
 from ..base import Attack, Reconstruction
 from ..labels import infer_labels
+
+Edges = Annotated[Tensor, Array("rising numbers (bins,), two or more", (1,))]
 
 
 def quantile_edges(values: Tensor, bins: int) -> Tensor:
@@ -46,10 +52,11 @@ class Imprint(Net):
     then do differences of rows isolate a bin.
     """
 
-    def __init__(self, model: Net, edges: Tensor, gain: float = 1.0):
+    @checked
+    def __init__(self, model: Annotated[Net, MODEL], edges: Edges, gain: Positive = 1.0):
         nn.Module.__init__(self)
         built(model, "Imprint")
-        if edges.dim() != 1 or len(edges) < 2 or not (edges.diff() > 0).all():
+        if not (edges.diff() > 0).all() or len(edges) < 2:
             raise PrivflError("imprint edges must be at least two rising numbers")
         self.shape, self.name = tuple(model.shape), f"imprint+{model.name}"
         pixels, bins = torch.Size(self.shape).numel(), len(edges)
@@ -79,7 +86,7 @@ class ImprintReadout(Attack):
     mixture: which ones do cannot be told from the upload, so all are returned, strongest first.
     """
 
-    threshold: float = 1e-6
+    threshold: Part = 1e-6
     letter = "G"
 
     def run(self, upload: Upload, seed: int = 0) -> Reconstruction:

@@ -9,47 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import cast
+from typing import Annotated, cast
 
 import torch
 from torch import Tensor
 
-from ...runtime import PrivflError, choose, generator, progress, seeded
+from ...budget import at_once, footprint
+from ...runtime import PrivflError, generator, progress, seeded
+from ...values import Count, NotNegative, Text, Word
 from ...wire import Upload
 from ..base import Attack, Reconstruction
 from ..labels import infer_labels
-from ..solvers import SOLVERS, adam, lbfgs
+from ..solvers import MEMORY, SOLVERS, Cost, Solution, adam, lbfgs, together
+from .rows import Distance, Frames, Optimizer, Restarts, Row, Start
 from .terms import distance, patterned, squares, total_variation
-
-
-@dataclass(frozen=True)
-class Row:
-    """What stands where in a row of z (P, n): pixels, logits of unknown labels, other unknowns."""
-
-    shape: tuple[int, ...]  # (B, C, H, W)
-    classes: int
-    known: Tensor | None  # labels (U, B), or distributions (U, B, classes)
-    restarts: int
-
-    @property
-    def pixels(self) -> int:
-        return torch.Size(self.shape).numel()
-
-    @property
-    def logits(self) -> int:
-        return self.shape[0] * self.classes * (self.known is None)
-
-    def images(self, z: Tensor) -> Tensor:  # (P, B, C, H, W)
-        return z[:, : self.pixels].reshape(-1, *self.shape)
-
-    def labels(self, z: Tensor, rows: Tensor) -> Tensor:
-        if self.known is not None:
-            return self.known[rows // self.restarts]
-        logits = z[:, self.pixels : self.pixels + self.logits]
-        return logits.reshape(-1, self.shape[0], self.classes).softmax(2)
-
-    def others(self, z: Tensor) -> Tensor:
-        return z[:, self.pixels + self.logits :]
 
 
 @dataclass(frozen=True)
@@ -74,31 +47,26 @@ class Matching(Attack):
     random patch of half the side, laid out 2×2 (Wei et al. 2020, ModelCloak's attack).
     """
 
-    distance: str = "l2"
-    optimizer: str = "lbfgs"
-    labels: str = "infer"
-    steps: int = 1000
-    restarts: int = 1
-    tv: float = 0.0
+    distance: Distance = "l2"
+    optimizer: Optimizer = "lbfgs"
+    labels: Annotated[str, Word("labels", "infer", "joint")] = "infer"
+    steps: Count = 1000
+    restarts: Restarts = 1
+    tv: NotNegative = 0.0
     box: bool = False
-    frames: int = 0
+    frames: Frames = 0
     show: bool = True
     compile: bool | None = None
-    drop: tuple[str, ...] = ()
+    drop: tuple[Text, ...] | Text = ()
     nonzero: bool = False
     per_tensor: bool = False
-    start: Tensor | str | None = None
+    start: Start | None = None
+    rounds = True
 
     def __post_init__(self) -> None:
-        choose("distance", self.distance, ("l2", "cosine", "likelihood"))
-        choose("optimizer", self.optimizer, ("lbfgs", "adam"))
-        choose("labels", self.labels, ("infer", "joint"))
-        if self.steps < 1 or self.restarts < 1:
-            raise PrivflError(
-                f"steps and restarts must be at least 1; got {self.steps} and {self.restarts}"
-            )
-        if isinstance(self.start, str):
-            choose("start", self.start, ("patterned",))
+        if isinstance(self.drop, str):  # one name, as the command line writes it
+            object.__setattr__(self, "drop", (self.drop,))
+        super().__post_init__()
         if self.box and self.optimizer == "lbfgs":
             raise PrivflError("box=True needs optimizer='adam'; L-BFGS here has no box")
         if self.compile and self.optimizer == "lbfgs":
@@ -110,7 +78,7 @@ class Matching(Attack):
         Several ``Upload``s are rounds in which the same clients sent the same batches, to one model
         or to a model that moved on: the cost is the sum over the rounds, so their noise averages.
         """
-        rounds = [upload] if isinstance(upload, Upload) else list(upload)
+        rounds = [a.typed() for a in ([upload] if isinstance(upload, Upload) else upload)]
         if not rounds or len({(len(a), a.batch) for a in rounds}) > 1:
             raise PrivflError("rounds must be at least one, with the same clients and batch size")
         for one in rounds:
@@ -136,10 +104,12 @@ class Matching(Attack):
             return mismatch(z, rows) + smooth
 
         z = self._start(u * r, row.shape, row.logits + self.unknowns(first), seed)
-        found = self._search(objective, z.to(next(iter(first.tensors.values()))), row.pixels)
-        rows = torch.arange(u * r, device=found.z.device)
+        z = z.to(next(first.model.parameters()))
+        rows = torch.arange(u * r, device=z.device).split(self._at_once(rounds, z))
+        found = together([self._part(objective, z, some, row.pixels) for some in rows])
         with torch.no_grad():
-            cost = mismatch(found.z, rows).nan_to_num(torch.inf)
+            parts = [mismatch(found.z[some], some) for some in rows]
+            cost = torch.cat(parts).nan_to_num(torch.inf)
         best = cost.view(u, r).argmin(1) + torch.arange(0, u * r, r, device=cost.device)
         y = row.labels(found.z[best], best)
         return Reconstruction(
@@ -166,7 +136,14 @@ class Matching(Attack):
         A given image is taken for all, with a little noise so that restarts differ.
         """
         draw = torch.rand if self.box else torch.randn
-        rows = []
+        rows: list[Tensor] = []
+        if isinstance(self.start, Tensor):
+            have, whole = tuple(self.start.shape), (problems // self.restarts, *shape)
+            if have not in (whole, shape, shape[1:]):
+                want = f"{shape[1:]} or {whole}"
+                raise PrivflError(
+                    f"start must have the shape of an image or of all, {want}; got {have}"
+                )
         for p in range(problems):
             rng = generator(seed, p)
             image, other = draw(shape, generator=rng), torch.randn(others, generator=rng)
@@ -178,7 +155,23 @@ class Matching(Attack):
             rows.append(torch.cat([image.flatten(), other]))
         return torch.stack(rows)
 
-    def _search(self, objective, z: Tensor, pixels: int):
+    def _at_once(self, rounds: Sequence[Upload], z: Tensor) -> int:
+        """How many searches memory holds (``budget``): gradients of gradients, L-BFGS' pairs."""
+        if len(z) == 1:
+            return 1
+        weights, outputs = footprint(rounds[0].model, rounds[0].model.shape)
+        numbers = 4 * len(rounds) * (weights + rounds[0].batch * outputs) + 8 * z.shape[1]
+        if self.optimizer == "lbfgs":
+            numbers += 2 * MEMORY * (z.shape[1] + MEMORY)
+        return at_once(len(z), z.element_size() * numbers, "searches")
+
+    def _part(self, objective: Cost, z: Tensor, rows: Tensor, pixels: int) -> Solution:
+        """The searches of these rows of z."""
+        if len(rows) == len(z):
+            return self._search(objective, z, pixels)
+        return self._search(lambda some, at: objective(some, rows[at]), z[rows], pixels)
+
+    def _search(self, objective: Cost, z: Tensor, pixels: int) -> Solution:
         ticks = progress(range(1, self.steps + 1), type(self).__name__, show=self.show)
         snapshots = {self.steps * k // self.frames for k in range(1, self.frames + 1)}
         if self.optimizer == "lbfgs":
@@ -201,6 +194,8 @@ class Matching(Attack):
         last = upload.model.head_name
         own = {"head": f"{last}.", **{f"head.{n}": f"{last}.{n}" for n in ("weight", "bias")}}
         drop = tuple(own.get(name, name) for name in self.drop)
+        if none := [n for n in drop if not any(m.startswith(n) for m in upload.tensors)]:
+            raise PrivflError(f"drop names {none[0]!r}, but no tensor of the upload begins so")
         seen = {n: t for n, t in upload.tensors.items() if not n.startswith(drop)}
         if not seen:
             raise PrivflError(f"drop={self.drop} leaves no tensor to match")
@@ -209,6 +204,8 @@ class Matching(Attack):
             if upload.knows.noise is None:
                 raise PrivflError("distance='likelihood' needs the noise: knows=('noise',)")
             kind, noise = "l2", upload.knows.noise
+            if not all(noise.of(n) for n in seen):
+                raise PrivflError("the noise that is granted is 0: distance='l2' is right there")
             weight = {n: 1 / (2**0.5 * noise.of(n)) for n in seen}  # squared: 1 / 2σ²
         groups = [[n] for n in seen] if self.per_tensor else [list(seen)]
         sizes, alone = [squares(seen, names) for names in groups], len(upload) == 1

@@ -12,12 +12,23 @@ import copy
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import interpolate, logsigmoid
 
-from ...runtime import PrivflError, choose, generator, progress
+from ...arrays import MODEL, Array, Found, Images, Labels
+from ...checking import Checked, checked
+from ...runtime import PrivflError, generator, progress
+from ...values import Count, Number, Seed, Whole, Word
+
+Model = Annotated[nn.Module, MODEL]
+Queries = Annotated[int, Number(1, 10**6, whole=True)]
+Many = Annotated[Tensor, Array("images (…, C, H, W)", (4, 5, 6), finite=False, empty=True)]
+Asked = Annotated[Tensor, Array("candidates (N,)", (1,), "whole", 0, empty=True)]
+Scores = Annotated[Tensor, Array("a score for each candidate (N,)", (1,), "any")]
+Flags = Annotated[Tensor, Array("True or False for each candidate (N,)", (1,), "bool")]
 
 NOISE = 100  # images of uniform noise among the starting points
 HALVINGS = 10  # step lengths that a round tries
@@ -32,13 +43,15 @@ class LabelOracle:
     it labeled, ``queries(n)`` those that were asked for each of the candidates 0…n−1.
     """
 
-    def __init__(self, model: nn.Module, batch: int = 1000):
+    @checked
+    def __init__(self, model: Model, batch: Count = 1000):
         net, self.shape = copy.deepcopy(model).eval(), getattr(model, "shape", None)
         self.total, self._count = 0, torch.zeros(0, dtype=torch.long)
         self._ask = lambda x: _logits(net, x, batch).argmax(1)
 
+    @checked
     @torch.no_grad()
-    def __call__(self, x: Tensor, who: Tensor | None = None) -> Tensor:
+    def __call__(self, x: Many, who: Asked | None = None) -> Tensor:
         """Labels (…) of x (…, C, H, W). Row r asks for candidate ``who[r]``; None: for no one."""
         lead, flat = x.shape[:-3], x.reshape(-1, *x.shape[-3:])
         if not len(flat):
@@ -55,7 +68,7 @@ class LabelOracle:
 
 
 @dataclass(frozen=True)
-class Boundary:
+class Boundary(Checked):
     """What the decision-boundary attack found for N candidates.
 
     ``scores`` is the L2 distance to the nearest point found with another label than y: an upper
@@ -64,14 +77,15 @@ class Boundary:
     marked in ``failed`` (the public code drops them: ``scores[~failed]``).
     """
 
-    scores: Tensor  # (N,)
-    adversarial: Tensor  # (N, C, H, W); the candidate itself where its score is 0; NaN where failed
-    queries: Tensor  # (N,) images asked for this candidate, at most the budget
-    shared: int  # images asked once for all: the pool of starting points
-    failed: Tensor  # (N,) bool
+    scores: Scores  # (N,)
+    adversarial: Found  # (N, C, H, W); the candidate itself where its score is 0; NaN where failed
+    queries: Scores  # (N,) images asked for this candidate, at most the budget
+    shared: Whole  # images asked once for all: the pool of starting points
+    failed: Flags  # (N,) bool
 
 
-def gap_scores(oracle: LabelOracle, x: Tensor, y: Tensor) -> Tensor:
+@checked
+def gap_scores(oracle: LabelOracle, x: Images, y: Labels) -> Tensor:
     """1 where the label is right, else 0, (N,): one query each (Yeom et al. 2018, the gap attack).
 
     Its AUC is exactly 1/2 + (accuracy on members − accuracy on nonmembers) / 2.
@@ -80,13 +94,15 @@ def gap_scores(oracle: LabelOracle, x: Tensor, y: Tensor) -> Tensor:
     return (oracle(x, torch.arange(len(x), device=x.device)) == y).to(x)
 
 
-def loss_scores(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+@checked
+def loss_scores(model: Model, x: Images, y: Labels) -> Tensor:
     """Minus the cross-entropy in nats, (N,), float64 (Yeom et al. 2018, the loss threshold)."""
     return logsigmoid(_phi(model, x, y)[0])
 
 
+@checked
 def likelihood_scores(
-    model: nn.Module, x: Tensor, y: Tensor, reference: tuple[Tensor, Tensor] | None = None
+    model: Model, x: Images, y: Labels, reference: tuple[Images, Labels] | None = None
 ) -> Tensor:
     """The scaled confidence φ = log(p_y / (1 − p_y)), (N,), float64, without shadow models.
 
@@ -107,16 +123,17 @@ def likelihood_scores(
     return phi
 
 
+@checked
 @torch.no_grad()
 def boundary_scores(
     oracle: LabelOracle,
-    x: Tensor,
-    y: Tensor,
-    budget: int = 2000,
-    subspace: str = "full",
-    samples: int = 100,
-    starts: Tensor | None = None,
-    seed: int = 0,
+    x: Images,
+    y: Labels,
+    budget: Queries = 2000,
+    subspace: Annotated[str, Word("subspace", "full", "resize")] = "full",
+    samples: Queries = 100,
+    starts: Images | None = None,
+    seed: Seed = 0,
     show: bool = True,
 ) -> Boundary:
     """L2 distance of each candidate to the decision boundary, from labels alone.
@@ -133,7 +150,6 @@ def boundary_scores(
     pool and directions, so that a score does not depend on who else is tested.
     """
     x, y = _candidates(x, y, oracle.shape)
-    choose("subspace", subspace, ("full", "resize"))
     d, asked = x[0].numel(), oracle.queries(len(x))
     bisections = math.ceil(1.5 * math.log2(d))  # down to d^−1.5, as in the paper
     rounds = _rounds(budget, samples, bisections)
