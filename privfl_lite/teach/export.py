@@ -36,7 +36,7 @@ NETS: dict[str, tuple[str, tuple[int, ...], dict[str, Any]]] = {  # page's name:
     "lenet-gray": ("lenet", GRAY, {}),
     "lenet-color": ("lenet", COLOR, {}),
     "dense-gray": ("mlp", GRAY, {"hidden": (64,)}),
-    "dense-color": ("mlp", COLOR, {"hidden": (64,)}),
+    "dense-color": ("mlp", COLOR, {"hidden": (32,)}),
 }
 # LeNet's first weights are U(−a, a): DLG's a = 0.5 suits sigmoids; with it, others saturate.
 INIT = {"sigmoid": 0.5, "tanh": 0.05, "relu": 0.05}

@@ -46,6 +46,11 @@ def test_the_place_holds_its_settings_and_a_sentence_without_scripts():
     assert "if scripts are on" in html and '"../_static/js/lab/page.js"' in html
 
 
+def test_chapters_that_it_leads_to_exist():
+    named = set(re.findall(r'chapter: "([\w-]+)"', SETTINGS))
+    assert len(named) > 2 and not [n for n in named if not (ROOT / f"book/src/{n}.md").is_file()]
+
+
 def test_the_wheel_carries_the_modules():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     assert "teach/js/**/*" in project["tool"]["setuptools"]["package-data"]["privfl_lite"]

@@ -346,7 +346,7 @@ def test_the_page_is_never_blocked(visit, chromium):
     guess(page)
     page.evaluate(DROP, [photograph(), "cat.jpg", "image/jpeg"])
     page.wait_for_function(f"() => {LAB}.picture.name === 'your picture'")
-    choose(page, "network", "dense")  # 197,322 numbers on the wire
+    choose(page, "network", "dense")  # 98,666 numbers on the wire
     guess(page)
     events = json.loads(chromium.stop_tracing())["traceEvents"]
     names = [e for e in events if e.get("name") == "thread_name"]

@@ -209,7 +209,7 @@ class Laboratory {
 
   halt() {
     clearTimeout(this.timer);
-    this.job += 1; // later answers of the old job are not heard
+    this.id = 0; // what the old job still says is not heard
     this.worker?.postMessage({ type: "stop" });
   }
 
