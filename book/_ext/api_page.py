@@ -56,6 +56,21 @@ def settings(cls: type) -> dict[str, str]:
     return {m["name"]: m["text"] for m in SETTING.finditer(source) if m["name"] in names}
 
 
+def without_rules(signature: str) -> str:
+    """A signature with plain types: of ``Annotated[float, rule]`` the page shows ``float``."""
+    while (start := signature.find("Annotated[")) >= 0:
+        depth, comma, end = 0, 0, start + len("Annotated")
+        for end in range(end, len(signature)):
+            depth += {"[": 1, "(": 1, "]": -1, ")": -1}.get(signature[end], 0)
+            if depth == 1 and signature[end] == "," and not comma:
+                comma = end
+            if depth == 0:
+                break
+        kind = signature[start + len("Annotated[") : comma or end]
+        signature = signature[:start] + kind + signature[end + 1 :]
+    return signature
+
+
 def declared(cls: type) -> dict[str, Any]:
     """What a class declares of itself: variables that it or a parent calls ``ClassVar``."""
     own = [vars(c).get("__annotations__", {}) for c in reversed(cls.__mro__)]
@@ -88,8 +103,8 @@ def read_docstring(
 def read_signature(
     app: Sphinx, what: str, name: str, obj: Any, options: dict, call: str | None, gives: str | None
 ) -> tuple[str | None, str | None]:
-    """Defaults that are no Python, such as <factory>, as three dots: else nothing is a link."""
-    return call and re.sub(r"<[^<>]+>", "...", call), gives
+    """Plain types; defaults that are no Python, such as <factory>, as three dots."""
+    return call and re.sub(r"<[^<>]+>", "...", without_rules(call)), gives and without_rules(gives)
 
 
 def skip_member(app: Sphinx, what: str, name: str, obj: Any, skip: bool, options: dict) -> bool:

@@ -421,7 +421,7 @@ def test_chapter_counts_the_knobs_of_the_gallery():
     cells = json.loads((BOOK / "matching-gradients.ipynb").read_text(encoding="utf-8"))["cells"]
     texts = ["".join(c["source"]) for c in cells if c["cell_type"] == "markdown"]
     assert len(failure_gallery.CAUSES) == 13
-    assert "thirteen knobs" in texts[0] and "ten reasons" not in texts[0]
+    assert sum("thirteen knobs" in t for t in texts) >= 2
     (comment,) = (t for t in texts if t.startswith("What the gallery says"))
     named = re.findall(r"^\* \*\*(.+?)\*\*", comment, re.M)
     rows = [int(n) for n in re.findall(r"\((\d) rows?\)", " ".join(named))]
@@ -433,7 +433,7 @@ def test_pictures_under_zero_percent_still_name_their_digits(gallery: dict):
     settings, digits = gallery["settings"], pf.load("mnist")
     crowd = digits.sample(400, seed=9, split="test")[0].flatten(1)
     for cause, level, right in (
-        ("batch size", 4, 3),
+        ("batch size", 8, 2),
         ("steps of training", 1000, 3),
         ("batch norm", "train mode", 3),
         ("local steps, read as a gradient", 2, 3),
@@ -480,12 +480,11 @@ def test_gallery_says_what_the_chapter_says(gallery: dict):
     for cause, level in FAILS:
         assert rate(cause, level) <= base / 2, (cause, level, rate(cause, level))
     for cause, level in HOLDS:
-        assert rate(cause, level) > base / 2, (cause, level, rate(cause, level))
+        assert rate(cause, level) >= base / 2, (cause, level, rate(cause, level))
+    assert [rate("batch size", n) for n in (1, 8)] == [1, 0]
+    assert 0.8 < rate("batch size", 2) < 1 and 0.2 < rate("batch size", 4) < 0.5
     shared = [cell_of(gallery, "one label in a batch of 4", n) for n in (1, 2, 3, 4)]
-    assert all(cell["rate"] == 0 for cell in shared)
     assert [c["median"] for c in shared] == sorted((c["median"] for c in shared), reverse=True)
-    missed = [i for i, v in enumerate(cell_of(gallery, "batch size", 1)["psnr"]) if v < 20]
-    assert len(missed) == 3 and min(missed) >= 8  # all behind the second network
     accuracy = {n: cell_of(gallery, "steps of training", n)["accuracy"] for n in (100, 300, 1000)}
     assert all(0.5 < v < 0.65 for v in accuracy[100]) and all(0.8 < v < 0.9 for v in accuracy[300])
     first = [
@@ -514,7 +513,7 @@ def test_line_search_row_of_the_chapter(gallery: dict):
     assert wolfe["rate"] == 1 and wolfe["diverged"] == 0 and none["diverged"] == 2
     assert [i >= 8 for i, v in enumerate(none["psnr"]) if v < 20] == [True, True]
     ours = cell_of(gallery, "L-BFGS", "ours")
-    assert min(wolfe["median"], none["median"]) > ours["median"] + 10
+    assert ours["rate"] == 1 and abs(wolfe["median"] - ours["median"]) < 5
 
 
 def test_private_batches_are_as_named():
