@@ -57,12 +57,10 @@ class Array(Rule):
             return self.empty and self._holds(value)
         if (self.axes and value.dim() not in self.axes) or not self._holds(value):
             return False
-        if self.finite and not value.isfinite().all():
-            return False
         if self.low == -torch.inf and self.high == torch.inf:
-            return True
-        ends = value.detach().nan_to_num(self.low if self.low > -torch.inf else 0.0)
-        return bool((ends >= self.low).all() and (ends <= self.high).all())
+            return not self.finite or bool(value.isfinite().all())
+        low, high = value.aminmax()  # NaN where there is one, which lies nowhere
+        return bool(low >= self.low and high <= min(self.high, torch.finfo().max))
 
     def _holds(self, value: Tensor) -> bool:
         if self.holds == "bool":
