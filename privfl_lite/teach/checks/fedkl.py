@@ -113,6 +113,7 @@ def check_turn(turn: Callable[[Tensor], Tensor]) -> None:
 
 
 OpenLock = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
+Given = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
 
 
 @exercise("The lock is open: no key, no search, one singular vector.")
@@ -137,7 +138,7 @@ def check_open_lock(open_lock: OpenLock) -> None:
             raise hint(found, wrongs, "the unknowns are x, a and d; both lines of the theorem hold")
 
 
-def _locked_upload(seed: int) -> tuple[Tensor, tuple[Tensor, ...]]:
+def _locked_upload(seed: int) -> tuple[Tensor, Given]:
     """An image (36,) with brightest pixel 1, and what the wire tells of it, by autograd."""
     rng = generator(seed)
     x = torch.rand(1, 1, 6, 6, generator=rng, dtype=torch.float64)
@@ -152,8 +153,8 @@ def _locked_upload(seed: int) -> tuple[Tensor, tuple[Tensor, ...]]:
     (g,) = torch.autograd.grad((s * delta).sum(), kernels)
     basis = torch.eye(36, dtype=torch.float64).view(36, 1, 6, 6)
     patches = F.unfold(basis, 3, padding=1).permute(2, 1, 0)  # (36 positions, 9, 36 pixels)
-    flat = (kernels.detach().flatten(1), s.detach(), delta, g.flatten(1))
-    return x.flatten(), (patches, *flat)
+    seen = (patches, kernels.detach().flatten(1), s.detach(), delta, g.flatten(1))
+    return x.flatten(), seen
 
 
 def _solved(
