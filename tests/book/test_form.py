@@ -10,6 +10,7 @@ from chapters import SOURCES, read
 SECOND = (  # chapters in the second edition's form
     "cutting-gradients",
     "federated-learning",
+    "fedkl",
     "first-answers",
     "generative-priors",
     "malicious-server",

@@ -415,7 +415,72 @@ def test_attack_study_says_what_the_chapter_says() -> None:
     assert norm["psnr_mean"] < 15 and norm["fit"]["psnr_mean"] > 40
 
 
+def test_ex_kl_by_hand() -> None:
+    """Four pixels, a kernel of one pixel with weight 5 and bias ½, γ = −3, β = 5."""
+    x = torch.tensor([0.1, 0.1, 0.9, 0.9], dtype=torch.float64)
+    delta = torch.tensor([0.1, 0.2, 0.3, 0.4], dtype=torch.float64)
+    weight, bias = (torch.tensor(v).double().requires_grad_() for v in (5.0, 0.5))
+    u = weight * x + bias
+    close(u.detach(), torch.tensor([1.0, 1, 5, 5]).double())
+    s = -3 * (u - u.mean()) / u.std(correction=0) + 5
+    close(s.detach(), torch.tensor([8.0, 8, 2, 2]).double())
+    assert s.mean().item() == pytest.approx(5) and s.std(correction=0).item() == pytest.approx(3)
+    public = -3 * (u - 3) / 2 + 5  # eval mode: running mean 3, running variance 4
+    g_weight, g_bias = torch.autograd.grad((public * delta).sum(), (weight, bias))
+    assert g_bias.item() == pytest.approx(-1.5) and g_weight.item() == pytest.approx(-0.99)
+    a = delta.sum() / g_bias  # 1 / −1.5
+    shape = a * public.detach() / 5  # x up to a constant
+    constant = a * g_weight - (delta * shape).sum()  # Σ δ x = a ∇W, and Σ δ = 1
+    close(shape + constant, x)
+
+
+def test_ex_kl_by_hand_the_negative_has_the_same_upload() -> None:
+    delta = torch.tensor([0.1, 0.2, 0.3, 0.4], dtype=torch.float64)
+    for pixels, gamma in (((0.0, 0, 1, 1), -3), ((1.0, 1, 0, 0), 3), ((0.1, 0.1, 0.9, 0.9), -3)):
+        weight = torch.tensor(5.0).double().requires_grad_()
+        u = weight * torch.tensor(pixels, dtype=torch.float64) + 0.5
+        s = gamma * (u - u.mean()) / u.std(correction=0) + 5
+        close(s.detach(), torch.tensor([8.0, 8, 2, 2]).double())
+        (g,) = torch.autograd.grad((s * delta).sum(), weight)
+        assert g.item() == pytest.approx(0, abs=1e-12)
+
+
 # --- exercises ---
+
+
+def opened(patches, kernels, s, delta, g, project=True, last=-1, turn=True):
+    """A reader's answer to ex-kl-open, with the usual mistakes as options."""
+    u = s - s.mean(1, keepdim=True)
+    u = u / u.norm(dim=1, keepdim=True)
+    error = delta - delta.mean(1, keepdim=True) if project else delta
+    error = error - u * (u * error).sum(1, keepdim=True) if project else error
+    rows, count, n = [], len(s), patches.shape[2]
+    for c in range(count):
+        for p in range(len(patches)):
+            row = torch.zeros(n + 2 * count).double()
+            row[:n], row[n + c], row[n + count + c] = kernels[c] @ patches[p], -s[c, p], -1
+            rows.append(row)
+        seen = torch.einsum("p,pqn->qn", error[c], patches)
+        for line, value in zip(seen, g[c], strict=True):
+            row = torch.zeros(n + 2 * count).double()
+            row[:n], row[n + c] = line, -value
+            rows.append(row)
+    image = torch.linalg.svd(torch.stack(rows))[2][last, :n]
+    return image / image[image.abs().argmax()] if turn else image
+
+
+def test_check_open_lock(expect) -> None:
+    expect(checks.check_open_lock, opened, "Right")
+    for options, hint in (
+        ({"project": False}, "take off the mean"),
+        ({"last": 0}, "first singular vector"),
+        ({"last": -2}, "unknowns are x, a and d"),
+    ):
+        expect(checks.check_open_lock, lambda *a, o=options: opened(*a, **o), hint)
+    expect(checks.check_open_lock, lambda *a: -opened(*a), "the negative")
+    expect(checks.check_open_lock, lambda *a: opened(*a, turn=False), "sign included")
+    expect(checks.check_open_lock, lambda *a: opened(*a)[:3], "has shape")
+    expect(checks.check_open_lock, lambda *a: ..., "replace the dots")
 
 
 def secret(s: Tensor) -> tuple[Tensor, Tensor]:

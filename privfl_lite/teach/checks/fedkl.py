@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from ...runtime import generator
@@ -109,3 +110,72 @@ def check_turn(turn: Callable[[Tensor], Tensor]) -> None:
                 * images.sign(),
             }
             raise hint(found, wrongs, "divide by the pixel whose magnitude is largest")
+
+
+OpenLock = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
+Given = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
+
+
+@exercise("The lock is open: no key, no search, one singular vector.")
+def check_open_lock(open_lock: OpenLock) -> None:
+    """``open_lock(patches, kernels, s, delta, g)`` -> the image (n,), its brightest pixel 1."""
+    for trial in range(TRIALS):
+        x, given = _locked_upload(trial)
+        found = tensor(open_lock(*(t.clone() for t in given)), (len(x),), "the image")
+        if not torch.allclose(found, x, atol=1e-5):
+            _, vectors = _solved(*given)
+            unprojected, _ = _solved(*given, project=False)
+            wrongs = {
+                "set the pixel of largest magnitude to 1, sign included": vectors[-1, : len(x)],
+                "this is the negative; divide by the signed pixel": -x,
+                "∂ℓ/∂u is P δ over a, not δ over a: take off the mean of δ and its part along û": (
+                    unprojected
+                ),
+                "this is the first singular vector; the solution has singular value 0": _turned(
+                    vectors[0, : len(x)]
+                ),
+            }
+            raise hint(found, wrongs, "the unknowns are x, a and d; both lines of the theorem hold")
+
+
+def _locked_upload(seed: int) -> tuple[Tensor, Given]:
+    """An image (36,) with brightest pixel 1, and what the wire tells of it, by autograd."""
+    rng = generator(seed)
+    x = torch.rand(1, 1, 6, 6, generator=rng, dtype=torch.float64)
+    x = x / x.max()
+    kernels = torch.randn(4, 1, 3, 3, generator=rng, dtype=torch.float64, requires_grad=True)
+    gamma, beta = torch.randn(2, 4, 1, generator=rng, dtype=torch.float64)
+    gamma = gamma + gamma.sign()  # not 0
+    u = F.conv2d(x, kernels, padding=1).flatten(2)[0]  # (4, 36)
+    u_hat = (u - u.mean(1, keepdim=True)) / u.std(1, keepdim=True, correction=0)
+    s = gamma * u_hat + beta
+    delta = torch.randn(s.shape, generator=rng, dtype=torch.float64)
+    (g,) = torch.autograd.grad((s * delta).sum(), kernels)
+    basis = torch.eye(36, dtype=torch.float64).view(36, 1, 6, 6)
+    patches = F.unfold(basis, 3, padding=1).permute(2, 1, 0)  # (36 positions, 9, 36 pixels)
+    seen = (patches, kernels.detach().flatten(1), s.detach(), delta, g.flatten(1))
+    return x.flatten(), seen
+
+
+def _solved(
+    patches: Tensor, kernels: Tensor, s: Tensor, delta: Tensor, g: Tensor, project: bool = True
+) -> tuple[Tensor, Tensor]:
+    """The image as it should be (or without P), and the right singular vectors."""
+    u_hat = (s - s.mean(1, keepdim=True)) / s.std(1, keepdim=True, correction=0)
+    error = delta
+    if project:
+        error = delta - delta.mean(1, keepdim=True)
+        error = error - u_hat * (u_hat * delta).mean(1, keepdim=True)
+    channels, (positions, size, pixels) = torch.eye(len(s)).to(s), patches.shape
+    lines = torch.einsum("cq,pqn->cpn", kernels, patches).reshape(-1, pixels)
+    own = channels.repeat_interleave(positions, 0)
+    first = torch.cat([lines, -own * s.reshape(-1, 1), -own], 1)
+    lines = torch.einsum("cp,pqn->cqn", error, patches).reshape(-1, pixels)
+    own = channels.repeat_interleave(size, 0)
+    second = torch.cat([lines, -own * g.reshape(-1, 1), 0 * own], 1)
+    vectors = torch.linalg.svd(torch.cat([first, second]))[2]
+    return _turned(vectors[-1, :pixels]), vectors
+
+
+def _turned(image: Tensor) -> Tensor:
+    return image / image[image.abs().argmax()]
