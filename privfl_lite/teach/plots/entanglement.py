@@ -51,7 +51,8 @@ def spread(cell: dict[str, Any], key: str = "psnr") -> Spread:
 def frame(weight: Tensor, mask: Tensor, images: dict[str, tuple[Tensor, str]]) -> Figure:
     """The last layer as sent (m, R), the guard's entries blue; below, named images and scores."""
     fig = plt.figure(figsize=(4.5, 3.1), dpi=110)
-    top, bottom = fig.subfigures(2, 1, height_ratios=(1.15, 2))
+    parts: Any = fig.subfigures(2, 1, height_ratios=(1.15, 2))
+    top, bottom = parts
     _layer(top.subplots(), weight, mask)
     for ax, (name, (image, score)) in zip(
         bottom.subplots(1, len(images)), images.items(), strict=True
