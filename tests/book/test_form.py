@@ -9,6 +9,7 @@ from chapters import SOURCES, read
 
 SECOND = (  # chapters in the second edition's form
     "cutting-gradients",
+    "entanglement",
     "federated-learning",
     "fedkl",
     "first-answers",

@@ -10,7 +10,7 @@ import pytest
 import torch
 from sklearn.metrics import silhouette_score
 
-from privfl_lite import load, models, share
+from privfl_lite import load, metrics, models, share
 from privfl_lite.attacks import IDLG
 from privfl_lite.attacks.adaptive.entanglement import estimated
 from privfl_lite.defenses import Entangle, Memory
@@ -18,6 +18,7 @@ from privfl_lite.defenses.entangle import adaptive_term, relative_size, replaced
 from privfl_lite.runtime import generator
 from privfl_lite.studies import STUDIES
 from privfl_lite.teach.checks import entanglement as checks
+from privfl_lite.teach.drawings import guard_and_mask
 
 DOUBLE = {"dtype": torch.float64}
 
@@ -329,7 +330,19 @@ def foreign_columns(weight, bias):
     return q.amax(0) - q.amin(0) > 1e-5 * q.abs().amax(0)
 
 
+def fill_in(gW, gb, W, b, y, group=torch.argmax, rows=None, label=1, slack=1e-5):
+    q = gW / gb[:, None]
+    near = torch.cdist(q, q) <= slack * q.norm(dim=1).max()
+    own = near[group(near.sum(1))]
+    r = q[own if rows is None else rows].mean(0)
+    delta = (W @ r + b).softmax(0)
+    delta[y] -= label
+    weight = torch.where(own[:, None], gW, torch.outer(delta, r))
+    return own, weight, torch.where(own, gb, delta)
+
+
 def test_right_answers_are_right() -> None:
+    assert checks.check_fill_in(fill_in)
     assert checks.check_entangle(entangle)
     assert checks.check_ratio(ratio)
     assert checks.check_foreign_columns(foreign_columns)
@@ -411,6 +424,59 @@ def test_foreign_columns_hints(answer, hint, capsys) -> None:
     assert hint in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("answer", "hint"),
+    [
+        (lambda *a: fill_in(*a, group=torch.argmin), "more than half"),
+        (lambda *a: fill_in(*a, rows=slice(None)), "own rows only"),
+        (lambda *a: fill_in(*a, label=0), "the label is missing"),
+        (lambda *a: fill_in(*a, slack=10), "no row was told apart"),
+        (lambda *a: (torch.arange(9) == 0, *fill_in(*a)[1:]), "allow for rounding"),
+        (lambda *a: (torch.arange(9) > 4, *fill_in(*a)[1:]), "the larger group"),
+        (lambda *a: (fill_in(*a)[0], fill_in(*a)[1], a[1]), "still stand in the bias"),
+        (lambda *a: (fill_in(*a)[0], a[0], fill_in(*a)[2]), "row c of the weights"),
+        (lambda *a: fill_in(*a)[0], "three things"),
+        (lambda *a: ..., "replace the dots"),
+    ],
+)
+def test_fill_in_hints(answer, hint, capsys) -> None:
+    assert not checks.check_fill_in(answer)
+    assert hint in capsys.readouterr().out
+
+
+# --- what the chapter says ---
+
+
+def test_ex_ent_hand() -> None:
+    """The drawing's numbers are the example's, and the example is what the package would read."""
+    own, guard, sent, shown = (torch.tensor(m, **DOUBLE) for m in guard_and_mask.example())
+    want = [[-0.6, 0.3, -0.3, 0.6], [0.4, -0.5, 0.2, -1], [0.2, 0.2, 0.1, 0.4]]
+    torch.testing.assert_close(sent, torch.tensor(want, **DOUBLE))
+    both = guard_and_mask.CLIENT, guard_and_mask.GUARD
+    delta, gamma = (torch.tensor(v[0], **DOUBLE) for v in both)
+    assert delta.sum().abs() < 1e-12 and gamma.sum().abs() < 1e-12  # softmax errors
+    assert (delta < 0).tolist() == [True, False, False]
+    torch.testing.assert_close(shown[:, 0], torch.ones(3, **DOUBLE))
+    torch.testing.assert_close(shown[:, 1], torch.tensor([-0.5, -1.25, 1.0], **DOUBLE))
+    torch.testing.assert_close(shown[:, 2], 0.5 * torch.ones(3, **DOUBLE))
+    assert foreign_columns(sent, delta).tolist() == [False, True, False, True]
+    assert torch.linalg.matrix_rank(own) == torch.linalg.matrix_rank(guard) == 1
+    assert torch.linalg.matrix_rank(sent) == 2
+
+
+def test_failed_attacks_still_name_the_digit() -> None:
+    """Every search is below 20 dB and worse than a blind guess, and most results name the digit."""
+    data, (net, x, y, guard) = load("mnist"), digits_and_guard(16)
+    many, _ = data.sample(100, split="test", seed=0)
+    assert torch.equal(many[:16], x)
+    sent = share(net, x, y, Entangle(0.7, guard=guard), ("labels",), each=1)
+    images = metrics.as_image(IDLG(steps=100, show=False).run(sent).images)
+    score = metrics.psnr(images, x)
+    assert score.max() < 20 and score.mean() < 10
+    named = torch.cdist(images.flatten(1), many.flatten(1)).argmin(1) == torch.arange(16)
+    assert named.sum() > 8  # chance: one in a hundred
+
+
 def test_stored_results_carry_the_text() -> None:
     """What the chapter concludes from the studies."""
     attack, training = (
@@ -424,9 +490,25 @@ def test_stored_results_carry_the_text() -> None:
     (blind,) = (c for c in attack if c["part"] == "blind")
     for beta in (0.9, 0.7, 0.5, 0.3):
         assert variant(f"β {beta}", "guard's upload")["success"] == 16
+        assert variant(f"β {beta}", "guard's upload")["psnr_mean"] > 70
+        assert min(variant(f"β {beta}", "guard's upload")["psnr"]) > 40
         assert all(variant(f"β {beta}", a)["success"] <= 1 for a in ("GS", "iDLG"))
         assert variant(f"β {beta}", "GS")["psnr_mean"] < blind["psnr_interval"][0]
     assert variant("rows", "iDLG")["success"] == 7
+    for by in ("GS", "iDLG"):  # the score matters little
+        more = variant("random units", by)["psnr_mean"] - variant("β 0.7", by)["psnr_mean"]
+        assert 0.5 < more < 2.5
+        assert variant("random units", by)["psnr_mean"] < blind["psnr_interval"][0]
+    assert all(variant(f"{v}added", "guard's upload")["psnr_mean"] > 100 for v in ("", "rows "))
+    reads = [c for c in attack if c.get("attack") == "readout"]
+    assert sum(c["mask_exact"] for c in reads) == sum(c["images"] for c in reads) == 160
+    steps = {c["attack"]: c for c in attack if c["part"] == "update"}
+    assert (steps["iDLG"]["success"], steps["guard's upload"]["success"]) == (0, 8)
+    mse = {c["defense"]: c["mse_standardized"] for c in attack if c["part"] == "table"}
+    assert mse["none"] < blind["mse_standardized"] < 0.9835 < mse["Entangle"]
+    assert 2.5 < mse["Entangle"] / 0.9835 < 3.5 and min(mse["POGZ-FL"], mse["CA-FL"]) > 3.5
+    (left_out,) = (c for c in attack if c["part"] == "left out")
+    assert left_out["success"] == 16
     fresh = [c for c in attack if c["part"] == "fresh"]
     assert all(c["mask_exact"] == c["images"] == 16 for c in fresh) and len(fresh) == 8
     wire = {(c["format"], c["variant"]): c for c in attack if c["part"] == "wire"}

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ...defenses.entangle import adaptive_term
 from ...runtime import generator
-from ..check import TRIALS, Wrong, exercise, mask, number, tensor
+from ..check import TRIALS, Wrong, begun, exercise, mask, number, tensor
 
 
 @exercise("What was not chosen leaves as it is.")
@@ -120,3 +120,60 @@ def check_foreign_columns(foreign_columns: Callable[[Tensor, Tensor], Tensor]) -
         if answer.all():
             raise Wrong("quotients of one column differ in the last digits: allow for rounding")
         raise Wrong("divide each column by the bias; if all rows agree, the column is the client's")
+
+
+@exercise("With its rows filled in, the upload is the one that no defense had touched.")
+def check_fill_in(
+    fill_in: Callable[[Tensor, Tensor, Tensor, Tensor, int], tuple[Tensor, Tensor, Tensor]],
+) -> None:
+    """``fill_in(gW, gb, W, b, y)`` -> own rows (m,), the client's weight and bias gradients."""
+    for trial in range(TRIALS):
+        rng = generator(trial)
+        W, b = (torch.randn(9, *n, generator=rng).double() / 4 for n in ((20,), ()))
+        r, s = (0.2 + torch.rand(20, generator=rng).double() for _ in range(2))
+        y, k = trial % 9, (trial + 4) % 9
+        own = torch.ones(9, dtype=torch.bool)
+        own[torch.randperm(9, generator=rng)[: 2 + trial % 2]] = False
+        own[y] = False  # the sign of the bias does not show the label
+        delta, gamma = _error(W @ r + b, y), _error(W @ s + b, k)
+        weight = torch.where(own[:, None], delta[:, None] * r, gamma[:, None] * s)
+        bias = torch.where(own, delta, gamma)
+        answer = begun(fill_in(weight.clone(), bias.clone(), W.clone(), b.clone(), y))
+        if not isinstance(answer, tuple | list) or len(answer) != 3:
+            raise Wrong("return three things: own rows, weight gradient, bias gradient")
+        rows = mask(answer[0], (9,), "the first answer has 9 truth values, one for each row")
+        _rows(rows, own)
+        found_w = tensor(answer[1], (9, 20), "the weight gradient")
+        found_b = tensor(answer[2], (9,), "the bias gradient")
+        _filled(found_b, delta, bias, (W @ r + b).softmax(0), own)
+        if not torch.allclose(found_w, delta[:, None] * r, rtol=1e-6, atol=1e-9):
+            raise Wrong("the bias is right; a missing row c of the weights is δ_c · r")
+
+
+def _error(logits: Tensor, label: int) -> Tensor:
+    """p − e_y."""
+    p = logits.softmax(0)
+    p[label] -= 1
+    return p
+
+
+def _rows(found: Tensor, own: Tensor) -> None:
+    if torch.equal(found, ~own):
+        raise Wrong("these rows are the guard's: the client kept more than half")
+    if found.sum() <= 1:
+        raise Wrong("rows of one group differ in the last digits: allow for rounding")
+    if found.all():
+        raise Wrong("no row was told apart: compare the rows of gW / gb[:, None] with each other")
+    if not torch.equal(found, own):
+        raise Wrong("own rows all show the same representation; the larger group is the client's")
+
+
+def _filled(found: Tensor, delta: Tensor, sent: Tensor, p: Tensor, own: Tensor) -> None:
+    """The bias gradient is δ, or what went wrong with it."""
+    if torch.allclose(found, delta, rtol=1e-6, atol=1e-9):
+        return
+    if torch.allclose(found, sent):
+        raise Wrong("the guard's entries still stand in the bias gradient: put δ_c there")
+    if torch.allclose(found, p) or torch.allclose(found, torch.where(own, delta, p)):
+        raise Wrong("the label is missing: δ = p − e_y, one less at y")
+    raise Wrong("δ = softmax(W r + b) − e_y with r from the own rows only")
