@@ -59,8 +59,8 @@ def settings(cls: type) -> dict[str, str]:
 def without_rules(signature: str) -> str:
     """A signature with plain types: of ``Annotated[float, rule]`` the page shows ``float``."""
     while (start := signature.find("Annotated[")) >= 0:
-        depth, comma, end = 0, 0, start + len("Annotated")
-        for end in range(end, len(signature)):
+        depth, comma, end = 0, 0, 0
+        for end in range(start + len("Annotated"), len(signature)):
             depth += {"[": 1, "(": 1, "]": -1, ")": -1}.get(signature[end], 0)
             if depth == 1 and signature[end] == "," and not comma:
                 comma = end
