@@ -41,15 +41,21 @@ def best(run: Run, starts: int) -> Tensor:
     return images[torch.arange(len(images)), cost[:, :starts].argmin(1)]
 
 
-def digits_in_rows(rows: Mapping[str, Tensor], truth: Tensor, height: float = 1.05) -> Figure:
+def digits_in_rows(rows: Mapping[str, Tensor], truth: Tensor) -> Figure:
     """Images (N, C, H, W) in named rows, with their PSNR below unless they are the truth."""
-    fig, axes = plt.subplots(len(rows), len(truth), figsize=(4.8, height * len(rows)))
+    scores = {n: psnr(as_image(v), truth).tolist() for n, v in rows.items() if v is not truth}
+    return scored_rows(rows, scores)
+
+
+def scored_rows(rows: Mapping[str, Tensor], scores: Mapping[str, Sequence[float]]) -> Figure:
+    """Images (N, C, H, W) in named rows, their scores in dB below where there are some."""
+    count = max(map(len, rows.values()))
+    fig, axes = plt.subplots(len(rows), count, figsize=(4.8, 1.05 * len(rows)))
     for axs, (name, images) in zip(axes, rows.items(), strict=True):
-        values = psnr(as_image(images), truth)
-        for ax, image, value in zip(axs, images, values, strict=True):
+        for i, (ax, image) in enumerate(zip(axs, images, strict=True)):
             show_image(ax, image)
-            if images is not truth:
-                ax.set_xlabel(f"{value:.0f} dB", fontsize=10, labelpad=1)
+            if name in scores:
+                ax.set_xlabel(f"{scores[name][i]:.0f} dB", fontsize=10, labelpad=1)
         axs[0].set_ylabel(name, rotation=0, ha="right", va="center", fontsize=10)
     return fig
 
@@ -104,7 +110,7 @@ def rate_rows(named: Mapping[str, dict]) -> list[dict]:
     rows = []
     for name, c in named.items():
         fit = c["fit"]
-        row = {"attacker": name, "images": c["images"]}
+        row: dict[str, Any] = {"attacker": name, "images": c["images"]}
         row |= {"rebuilt": c["success"], "up to contrast": fit["success"]}
         rows.append(row | {"PSNR": c["psnr_mean"], "PSNR, fitted": fit["psnr_mean"]})
     return rows
