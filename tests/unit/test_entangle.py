@@ -490,6 +490,6 @@ def test_a_stored_cell_comes_out_again():
     wire = {"part": "wire", "format": "bfloat16", "variant": "both"}
     (kept,) = (c for c in stored["cells"] if wire.items() <= c.items())
     again = STUDIES["entanglement/attack"].compute(stored["settings"], wire)
-    assert {**wire, **again} == kept
+    assert {**wire, **again, "solvers": []} == kept  # no search was run
     for name in ("entanglement/attack", "entanglement/training"):
         assert (SHIPPED / f"{name}.json").stat().st_size < 300_000
