@@ -25,7 +25,7 @@ class Array(Rule):
 
     what: str
     axes: tuple[int, ...] = ()  # none: any
-    holds: str = "float"  # or "whole", "bool" or "any"
+    holds: str = "float"  # or "whole", "bool", "any" of the first two, "all" of these
     low: float = -torch.inf
     high: float = torch.inf
     finite: bool = True
@@ -50,7 +50,7 @@ class Array(Rule):
 
     def fits(self, value: Any) -> bool:
         if self.loose and isinstance(value, np.ndarray | list | tuple):
-            value = torch.as_tensor(value)
+            value = torch.as_tensor(value, device="cpu")
         if not isinstance(value, Tensor) or (value.is_meta and not self.meta):
             return False
         if not value.numel():
@@ -65,8 +65,8 @@ class Array(Rule):
     def _holds(self, value: Tensor) -> bool:
         if self.holds == "bool":
             return value.dtype == torch.bool
-        if self.holds == "any":
-            return not value.is_complex() and value.dtype != torch.bool
+        if self.holds in ("any", "all"):
+            return not value.is_complex() and (value.dtype != torch.bool or self.holds == "all")
         return value.is_floating_point() == (self.holds == "float") and (
             value.dtype != torch.bool and not value.is_complex()
         )

@@ -43,10 +43,6 @@ def partition(
             f"{clients} clients with {per_client or 1} or more examples each need {need}, "
             f"but there are {n}"
         )
-    if how == "shards" and clients * shards > n:
-        raise PrivflError(
-            f"{clients} clients with {shards} shards each need more than {n} examples"
-        )
     y, rng = torch.as_tensor(labels).cpu().numpy(), np.random.default_rng(int(seed) % 2**63)
     if how == "dirichlet" and per_client:
         owner = _dirichlet_exact(y, clients, per_client, alpha, rng)

@@ -18,7 +18,7 @@ from ..checking import checked
 from ..runtime import PrivflError, generator
 from ..values import Finite, Function, Inside, Number, Part, Row, Seed, Whole
 
-_row = Array("a list of one or more numbers", (1,), "any", finite=False, loose=True)
+_row = Array("a list of one or more numbers", (1,), "all", finite=False, loose=True)
 Values = Annotated[Tensor | np.ndarray | Sequence[float], _row]
 Numbers = Annotated[list[float], Row((Number(),), least=1)]
 

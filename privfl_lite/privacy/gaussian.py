@@ -17,7 +17,7 @@ from ..checking import checked
 from ..values import Inside, Number, Positive
 
 Multiplier = Annotated[float, Number(1e-12, 1e15)]  # of noise; Fractions are numbers, too
-Eps = Annotated[float, Number(0, 1e9)]
+Eps = Annotated[float, Number(0, 1e12)]
 
 
 @checked
@@ -49,6 +49,11 @@ def analytic_gaussian_delta(sigma: Multiplier, eps: Eps) -> float:
     Phi(1 / (2 sigma) - eps sigma) - e^eps Phi(-1 / (2 sigma) - eps sigma), sensitivity 1
     (Balle and Wang 2018, Theorem 8).
     """
+    return _delta(sigma, eps)
+
+
+def _delta(sigma: float, eps: float) -> float:
+    """The same, of any numbers that a search comes by."""
     from scipy.special import log_ndtr, ndtr  # slow to import
 
     half, shift = 1 / (2 * sigma), eps * sigma
@@ -59,11 +64,11 @@ def analytic_gaussian_delta(sigma: Multiplier, eps: Eps) -> float:
 def analytic_gaussian_sigma(eps: Eps, delta_dp: Inside) -> float:
     """The smallest multiplier for one (eps, delta)-DP Gaussian release: exact, for any eps >= 0."""
     low, high = 1e-9, 1.0  # delta falls as sigma grows; at 1e-9 there is no privacy
-    while analytic_gaussian_delta(high, eps) > delta_dp:
+    while _delta(high, eps) > delta_dp:
         low, high = high, 2 * high
     while high > low * (1 + 1e-12):
         middle = math.sqrt(low * high)
-        if analytic_gaussian_delta(middle, eps) > delta_dp:
+        if _delta(middle, eps) > delta_dp:
             low = middle
         else:
             high = middle
@@ -76,7 +81,7 @@ def analytic_gaussian_epsilon(sigma: Multiplier, delta_dp: Inside = 1e-5) -> flo
     from scipy.optimize import brentq  # slow to import
     from scipy.special import ndtri
 
-    if analytic_gaussian_delta(sigma, 0.0) <= delta_dp:
+    if _delta(sigma, 0.0) <= delta_dp:
         return 0.0
     most = 1 / (2 * sigma**2) + max(0.0, -ndtri(delta_dp)) / sigma  # there Pr(loss > eps) <= delta
-    return float(brentq(lambda e: analytic_gaussian_delta(sigma, e) - delta_dp, 0.0, most))
+    return float(brentq(lambda e: _delta(sigma, e) - delta_dp, 0.0, most))
