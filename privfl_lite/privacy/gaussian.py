@@ -16,7 +16,7 @@ import numpy as np
 from ..checking import checked
 from ..values import Inside, Number, Positive
 
-Multiplier = Annotated[float, Number(1e-12, 1e15)]  # of noise; Fractions are numbers, too
+Multiplier = Annotated[float, Number(1e-9, 1e15)]  # of noise; Fractions are numbers, too
 Eps = Annotated[float, Number(0, 1e12)]
 
 
