@@ -34,7 +34,7 @@ class Array(Rule):
     meta: bool = False  # shapes alone will do
 
     @property
-    def allowed(self) -> str:  # type: ignore[override]
+    def allowed(self) -> str:
         return self.what
 
     def sentence(self, name: str, value: Any) -> str:
@@ -90,6 +90,7 @@ def _is_model(value: Any) -> bool:
 
 MODEL = Holds("an nn.Module, with its weights on a device and not on meta", _is_model)
 Images = Annotated[Tensor, IMAGES]
+Pictures = Annotated[Tensor, floats("images (B, C, H, W)", 4)]  # normalized ones, too
 Found = Annotated[Tensor, FOUND]  # what an attacker found: any range, NaN where nothing was
 Labels = Annotated[Tensor, LABELS]
 Matrix = Annotated[Tensor, floats("a matrix (rows, columns)", 2)]

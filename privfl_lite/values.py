@@ -23,7 +23,9 @@ FAR, MANY = 1e30, 10**9  # no setting is larger: beyond, 32-bit floats overflow,
 class Rule:
     """What fits, in words and as a test."""
 
-    allowed = "anything"
+    @property
+    def allowed(self) -> str:
+        return "anything"
 
     def fits(self, value: Any) -> bool:
         raise NotImplementedError
@@ -43,7 +45,7 @@ class Number(Rule):
     open: str = ""  # "low", "high" or "low high": ends that do not count
 
     @property
-    def allowed(self) -> str:  # type: ignore[override]
+    def allowed(self) -> str:
         what = "a whole number" if self.whole else "a number"
         return " ".join([what, *self._ends(self.high in (FAR, MANY))])
 
@@ -81,7 +83,10 @@ class Word(Rule):
 
     def __init__(self, kind: str, *options: str):
         self.kind, self.options = kind, options
-        self.allowed = f"one of: {', '.join(options)}"
+
+    @property
+    def allowed(self) -> str:
+        return f"one of: {', '.join(self.options)}"
 
     def fits(self, value: Any) -> bool:
         return isinstance(value, str) and value in self.options
@@ -94,7 +99,11 @@ class Holds(Rule):
     """Whatever passes a test of its own; ``allowed`` says it in words."""
 
     def __init__(self, allowed: str, test: Callable[[Any], bool]):
-        self.allowed, self.test = allowed, test
+        self.said, self.test = allowed, test
+
+    @property
+    def allowed(self) -> str:
+        return self.said
 
     def fits(self, value: Any) -> bool:
         return self.test(value)
@@ -107,7 +116,7 @@ class Kind(Rule):
     kind: type
 
     @property
-    def allowed(self) -> str:  # type: ignore[override]
+    def allowed(self) -> str:
         return {bool: "True or False", type(None): "None"}.get(self.kind, f"a {self.kind.__name__}")
 
     def fits(self, value: Any) -> bool:
@@ -125,7 +134,7 @@ class Row(Rule):
     least: int = 0
 
     @property
-    def allowed(self) -> str:  # type: ignore[override]
+    def allowed(self) -> str:
         if self.fixed:
             return f"({', '.join(item.allowed for item in self.items)})"
         return f"a list{' of one or more' if self.least else ''}, each {self.items[0].allowed}"
@@ -159,7 +168,7 @@ class Table(Rule):
     items: Rule
 
     @property
-    def allowed(self) -> str:  # type: ignore[override]
+    def allowed(self) -> str:
         return f"a dictionary of names, each to {self.items.allowed}"
 
     def fits(self, value: Any) -> bool:
@@ -175,7 +184,7 @@ class Either(Rule):
     items: tuple[Rule, ...]
 
     @property
-    def allowed(self) -> str:  # type: ignore[override]
+    def allowed(self) -> str:
         such = [Row((item,), least=n) for item in self.items for n in (0, 1)]
         return ", or ".join("a list of such" if i in such else i.allowed for i in self.items)
 

@@ -12,7 +12,7 @@ FIRST = "book/federated-learning"
 
 def skip(app: Sphinx, pagename: str, templatename: str, context: dict, doctree: object) -> None:
     ways = {app.config.root_doc: ("next", FIRST), FIRST: ("prev", app.config.root_doc)}
-    if pagename in ways:
+    if pagename in ways and ways[pagename][1] in app.env.titles:
         way, to = ways[pagename]
         link = app.builder.get_relative_uri(pagename, to)
         title = app.builder.render_partial(app.env.titles[to])["title"]

@@ -31,6 +31,8 @@ USES = {  # package -> what it is for, and the extra that brings it (none: a pla
     "matplotlib": ("figures, --png", "book"),
     "ipython": ("the chapters", "book"),
     "ipywidgets": ("the widgets of the chapters", "book"),
+    "anywidget": ("the laboratory and moving pictures in a notebook", "book"),
+    "traitlets": ("the same", "book"),
     "scikit-image": ("the data sets faces and photos", "book"),
     "scikit-learn": ("the data sets photos and lfw, the study entanglement/training", "book"),
     "pyyaml": ("the ledger of claims", "book"),

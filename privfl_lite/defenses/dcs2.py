@@ -17,7 +17,7 @@ from torch import Generator, Tensor
 from torch.linalg import vector_norm
 from torch.nn.functional import cosine_similarity, one_hot
 
-from ..arrays import Images, Labels
+from ..arrays import Images, Labels, Pictures
 from ..gradients import Tensors, flat, passes, per_client
 from ..models import Net
 from ..runtime import PrivflError, progress
@@ -75,7 +75,7 @@ class DCS2(Defense):
     sensitive: Annotated[str, Word("sensitive", "all")] | Whole | Wholes | Images = "all"
     clients: Whole | Wholes | None = None
     start: Annotated[str, Word("start", "noise", "sample", "mixup")] = "noise"
-    pool: Images | tuple[Images, Labels | None] | None = None
+    pool: Pictures | tuple[Pictures, Labels | None] | None = None
     box: bool = False
     far: Positive | None = None
     hinge: bool = False

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import torch
-import traitlets
 from torch import Tensor
 
 from ..errors import PrivflError, needs
@@ -14,6 +13,7 @@ from .modules import JS, bundle
 
 with needs("book"):
     import anywidget
+    import traitlets
 
 LABORATORY = """
 import { keepKeys } from "./explore/kit/notebook.js";

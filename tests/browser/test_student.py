@@ -50,7 +50,8 @@ def test_student_edition_in_jupyterlab(chromium, lab: tuple[str, Path], slug: st
     )
     bold = set(page.locator(".jp-RenderedMarkdown blockquote strong").all_text_contents())
     assert titles and set(titles) <= bold
-    proof = page.locator(".jp-RenderedMarkdown details").first
+    folded = page.locator(".jp-RenderedMarkdown details")
+    proof = folded.filter(has=page.locator("summary", has_text=re.compile("^Proof"))).first
     inside = proof.locator("p").first
     assert not inside.is_visible()
     proof.locator("summary").click()
