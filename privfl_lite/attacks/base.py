@@ -66,7 +66,7 @@ class Attack(Checked):
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         if "run" in vars(cls):
-            cls.run = guarded(cls.run)  # type: ignore[method-assign]
+            type.__setattr__(cls, "run", guarded(cls.run))
 
     def run(self, upload: Upload, seed: int = 0) -> Reconstruction:
         """Attack all uploads at once; the same seed gives the same images, up to rounding."""

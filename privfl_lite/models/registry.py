@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, cast, get_args
 
 import torch
 from torch import nn
@@ -32,7 +32,7 @@ MODELS: dict[str, tuple[Callable, str, float | None, bool]] = {
     "vgg16": (vgg16, "relu", None, True),
 }
 
-SHAPE = cast(Rule, Shape.__metadata__[0])  # type: ignore[attr-defined]
+SHAPE = cast(Rule, get_args(Shape)[1])
 Classes = Annotated[int, Number(1, 10**6, whole=True)]
 Like = Annotated[
     Any,

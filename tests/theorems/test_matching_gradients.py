@@ -437,7 +437,7 @@ def test_pictures_under_zero_percent_still_name_their_digits(gallery: dict):
         ("steps of training", 1000, 3),
         ("batch norm", "train mode", 3),
         ("local steps, read as a gradient", 2, 2),
-        ("label", "wrong", 0),
+        ("label", "wrong", 2),
     ):
         cell = cell_of(gallery, cause, level)
         assert cell["rate"] == 0

@@ -482,7 +482,6 @@ HERE = {  # file or file:function -> why these tensors belong on the CPU
     "downloads.py": "files are read to the CPU",
     "models/registry.py:_flat_size": "networks are built on the CPU; share and FedAvg move them",
     "contract.py:_images": "as data/dataset.py",
-    "arrays.py:fits": "looks at what was given, wherever that is",
     "wire/plan.py:once": "rows of a shuffle, drawn on the CPU",
     "metrics/statistics.py:success_rate": "scores may be Python numbers",
     "attacks/adaptive/fedkl_recursion.py:run": "one zero for a tensor that was not sent",
