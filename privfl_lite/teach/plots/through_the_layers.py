@@ -106,7 +106,7 @@ def solved_frame(channels: int, activation: str) -> str:
         f"<tr><td>{s.layer}</td><td>{s.by_gradient + s.by_output:,} of {s.unknowns:,}</td></tr>"
         for s in steps
     ]
-    head = "<tr><th>layer</th><th>directions fixed</th></tr>"
+    head = f"<tr><th>layer, {activation}</th><th>directions fixed</th></tr>"
     below = f"<tr><td>private</td><td>{psnr:.0f} dB</td></tr>"
     shown = f"<table><tr>{''.join(pictures)}</tr>{below}</table>"
     return f"{shown}<table>{head}{''.join(rows)}</table>"
