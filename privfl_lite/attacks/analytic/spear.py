@@ -23,7 +23,7 @@ from ..base import Attack, Reconstruction
 from ..labels import infer_labels
 
 CHUNK = 4096  # proposals at a time
-SURE = 0.9999  # agreement of D's zeros with the units that the found images leave off
+SURE = 0.9999  # agreement at which the search ends: a strong sign of success, not a proof
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Batch:
     """What was found behind one upload."""
 
     inputs: Tensor  # (B, n)
-    agreement: float  # of D's zeros with the units that are off for these inputs; 1 is a proof
+    agreement: float  # of D's zeros with the units that are off for these inputs
     proposals: int
     directions: int
 
@@ -187,10 +187,11 @@ def _grow(layer: Layer, found: Directions, q: Tensor, loose: Tensor, tight: Tens
 class Spear(Attack):
     """Read a whole batch behind a first dense layer with ReLU (Dimitrov et al. 2024, Algorithm 1).
 
-    Exact where it ends with agreement 1 (``details["agreement"]``): then the found images leave off
-    exactly the units in which the gradient has zeros. ``proposals`` bounds the work; about
-    f^(1−B) are needed for each image, where f is the share of units that are off for it. It ends
-    at smooth activations, at a batch wider than the layer, and where noise fills the zeros.
+    Where it ends with agreement 1 (``details["agreement"]``), the found images leave off just the
+    units in which the gradient has zeros: a strong sign of success, and no proof. ``proposals``
+    bounds the work; about f^(1−B) are needed for each image, where f is the share of units that are
+    off for it. It ends at smooth activations, at a batch wider than the layer, and where noise
+    fills the zeros.
     """
 
     proposals: Count = 400_000
