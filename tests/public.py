@@ -205,6 +205,8 @@ def _valid() -> dict[str, dict[str, Any]]:
             f"metrics.{n}": pair
             for n in "affine_fit assign compare fedkl_mse fedkl_psnr l2 mse psnr ssim".split()
         },
+        "metrics.Identification": {"ranks": w.y, "of": 9},
+        "metrics.identify": {"found": w.x, "truth": w.x, "pool": w.x},
         **{f"metrics.{n}": two for n in "auc auc_interval tpr_at_fpr tpr_interval".split()},
         "metrics.bootstrap_interval": {"values": [1.0, 2.0]},
         "metrics.spread": {"values": [1.0, 2.0]},

@@ -13,6 +13,7 @@ of theirs compare with ours only after a conversion:
 | LODA | LPIPS-VGG | of normalized images, not of [-1, 1] | no equivalent |
 """
 
+from .identification import Identification, identify
 from .images import affine_fit, assign, compare, fedkl_mse, fedkl_psnr, l2, mse, psnr, ssim, summary
 from .pairs import as_image
 from .perceptual import lpips
@@ -28,6 +29,7 @@ from .statistics import (
 )
 
 __all__ = [
+    "Identification",
     "affine_fit",
     "as_image",
     "assign",
@@ -37,6 +39,7 @@ __all__ = [
     "compare",
     "fedkl_mse",
     "fedkl_psnr",
+    "identify",
     "l2",
     "lpips",
     "mse",
