@@ -13,7 +13,8 @@ MODELS = (
     *("resnet34", "vgg16"),
 )
 ATTACKS = (
-    *("closed_form", "recursive", "spear", "dlg", "idlg", "gs", "grnn", "ggl", "imprint"),
+    *("closed_form", "recursive", "spear", "components", "dlg", "idlg", "gs", "grnn"),
+    *("ggl", "imprint"),
     *("denoise", "denoise_unknown", "unprune", "unmask", "before_draw", "unmix", "unflip"),
     *("measured", "pair", "unguard", "unguard_rows", "unlock", "lock_matching", "unobscure"),
 )

@@ -35,6 +35,7 @@ from .adaptive.instahide import (
 )
 from .adaptive.loda_decoder import Decoder, train_decoder
 from .analytic.closed_form import ClosedForm, row_quotients
+from .analytic.components import Components
 from .analytic.gauss_newton import gauss_newton
 from .analytic.recursive import Recursive
 from .analytic.spear import Spear
@@ -51,6 +52,7 @@ ATTACKS: dict[str, type[Attack]] = {
     "closed_form": ClosedForm,
     "recursive": Recursive,
     "spear": Spear,
+    "components": Components,
     "dlg": DLG,
     "idlg": IDLG,
     "gs": GS,
@@ -92,6 +94,7 @@ __all__ = [
     "Attack",
     "BeforeDraw",
     "ClosedForm",
+    "Components",
     "Decoder",
     "Denoise",
     "DenoiseUnknown",

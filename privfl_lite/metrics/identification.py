@@ -95,7 +95,7 @@ def identify(
     candidates of the same class only: the harder question, after the label is known.
     ``by``: "pixels" (Euclidean, after ``as_image``), "features" (what the first five convolutions
     of the public network in ``models.extractor`` say, each layer scaled to length 1; it sees
-    through contrast and brightness, and less through blur), or a function that makes rows.
+    through a blend with noise, and less through blur), or a function that makes rows.
 
     ``batch`` images were found behind each upload, and in an order that means nothing: a
     candidate's distance is that to the nearest of them. No permutation is chosen by the truth, so

@@ -44,7 +44,7 @@ def upload_for(name: str):
     knows = ATTACKS[name].needs
     if name == "imprint":
         return share(Imprint(net, torch.linspace(0, 1, 8)), x, y)
-    if name in ("closed_form", "spear", "unmix", "unflip"):
+    if name in ("closed_form", "spear", "components", "unmix", "unflip"):
         net = models.build("mlp", digits)
     if name in ("unmix", "unflip"):
         made = mix(*digits.sample(6), torch.Generator().manual_seed(0))

@@ -247,6 +247,7 @@ ATTACKS = {
     "closed_form": lambda: quick("closed_form").run(sent(model="mlp")),
     "closed_form, batch": lambda: quick("closed_form").run(share(net("mlp"), X, Y)),
     "spear": lambda: quick("spear").run(share(net("mlp"), X, Y)),
+    "components": lambda: quick("components").run(share(net("mlp"), X, Y)),
     "recursive": lambda: quick("recursive").run(sent()),
     "recursive, relu": lambda: quick("recursive").run(share(net(act="relu"), X, Y, each=1)),
     "unlock": lambda: quick("unlock").run(opened()),

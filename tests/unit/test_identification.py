@@ -57,7 +57,7 @@ def test_the_pool_may_hold_the_truth_and_classes_may_be_asked_for(digits):
     assert free.median < 10 and 18 < same.median < 33  # 25.5: the class alone says no more
 
 
-def test_features_see_through_contrast_and_pixels_do_not():
+def test_features_see_through_half_a_blend_of_noise_and_pixels_do_not():
     faces = load("photos")
     x, pool = faces.x_test[:40], faces.x_train
     flat = 0.5 * x + 0.5 * torch.rand(x.shape, generator=generator(0))
