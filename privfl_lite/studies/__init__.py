@@ -36,7 +36,6 @@ NAMES = (
     "modelcloak-fixed/attack",
     "modelcloak-fixed/epsilon",
     "modelcloak-fixed/training",
-    "reach/map",
     "reach/spear",
     "through-the-layers/trained",
     "what-epsilon-buys/attack",

@@ -18,11 +18,11 @@ from ..base import Study
 def _settings(profile: str) -> dict:
     large = profile == "gpu"
     return {
-        "data": ["mnist", "cifar10"],
+        "data": ["mnist", "cifar10"] if large else ["mnist"],
         "hidden": 256,
         "batches": [2, 4, 6, 8, 10, 12, *([16, 20] if large else [])],
         "bits": [32, 64],
-        "noises": [1e-7, 1e-6, 1e-5, 1e-4, 1e-3],
+        "noises": [1e-7, 1e-6, 1e-5, 1e-4, 1e-3] if large else [],
         "noisy_batch": 4,
         "seeds": list(range(20)),
         "proposals": 10_000_000 if large else 400_000,
