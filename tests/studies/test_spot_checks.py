@@ -93,6 +93,7 @@ SPOTS = {
         {"net": "mlp", "attack": "likelihood", "sigma": 0.001, "clip": 0.25, "rounds": 1}
     ),
     "changing-the-model/precode": Spot({"part": "attack", "draw": "none", "attack": "L-BFGS"}),
+    "reach/spear": Spot({"data": "mnist", "batch": 4, "bits": 64, "sigma": 0.0}, {"seeds": [0, 1]}),
     "through-the-layers/trained": Spot({"act": "sigmoid", "recipe": "untrained", "seed": 0}),
 }
 
