@@ -56,8 +56,8 @@ def expected_proposals(chances: list[float]) -> float:
     """
     if min(chances) <= 0:
         return math.inf
-    t = torch.linspace(-12, 6, 4001, dtype=torch.float64).exp() / min(chances)
-    p = torch.tensor(chances, dtype=torch.float64)
+    t = torch.linspace(-12, 6, 4001, dtype=torch.float64, device="cpu").exp() / min(chances)
+    p = torch.tensor(chances, dtype=torch.float64, device="cpu")
     missing = 1 - (1 - torch.exp(-t[:, None] * p)).prod(1)
     return float(torch.trapezoid(missing, t) + t[0])
 
