@@ -18,6 +18,7 @@ from privfl_lite.studies import STUDIES
 from privfl_lite.studies.hiding_the_input.attack import decoders, encode
 from privfl_lite.teach import ledger
 from privfl_lite.teach.checks import hiding_the_input as checks
+from privfl_lite.teach.drawings import lost_signs
 
 
 @pytest.fixture(scope="module")
@@ -207,7 +208,33 @@ def test_prop_ats_transparent(digits):
     assert any(torch.equal(a, b) for a, b in zip(moved[::2], moved[1::2], strict=True))
 
 
+def test_ex_hiding_by_hand():
+    """The numbers of the example, and that the drawing has the same."""
+    weights = torch.tensor(lost_signs.WEIGHTS).double()
+    blends = weights @ torch.tensor(lost_signs.PIXELS).double()
+    torch.testing.assert_close(blends, torch.tensor([0.625, 0.275, 0.45]).double())
+    assert lost_signs.sizes() == [0.125, 0.225, 0.05]
+    pairs = lost_signs.candidates()
+    assert set(pairs) == {(0.3, -0.4), (-0.3, 0.4), (0.075, 0.275), (-0.075, -0.275)}
+    third = {u: round(abs(u[0] + u[1]) / 2, 6) for u in pairs}
+    assert sorted(third.values()) == [0.05, 0.05, 0.175, 0.175] and third[0.3, -0.4] == 0.05
+    assert splits(weights) == 2 > splits(weights[:2])  # three suffice for every pair, two do not
+
+
 # Exercises
+
+
+def from_starts(size, m, starts):
+    """The alternating search from some starts, the best end kept for each place."""
+    inverse, rng = torch.linalg.pinv(m), generator(0)
+    best, least = torch.zeros(m.shape[1], size.shape[1]), torch.full(size.shape[1:], torch.inf)
+    for _ in range(starts):
+        u = 2 * torch.rand(best.shape, generator=rng) - 1
+        for _ in range(80):
+            u = (inverse @ torch.copysign(size, m @ u)).clamp(-1, 1)
+        misfit = ((m @ u).abs() - size).square().sum(0)
+        best, least = torch.where(misfit < least, u, best), torch.minimum(misfit, least)
+    return best
 
 
 RIGHT = {
@@ -215,6 +242,7 @@ RIGHT = {
     "mixing_weights": lambda z, g: z.softmax(0) - g,
     "sign_misfit": lambda e, m: (e.abs() - m.abs()).abs(),
     "search_step": lambda s, m, u: (torch.linalg.pinv(m) @ torch.copysign(s, m @ u)).clamp(-1, 1),
+    "decode_signs": lambda s, m: from_starts(s, m, 80),
 }
 WRONG = [
     ("unmix", lambda e, m: torch.linalg.inv(m[:4]) @ e[:4], "n blends only"),
@@ -237,6 +265,10 @@ WRONG = [
     ),
     ("search_step", lambda s, m, u: (torch.linalg.pinv(m) @ s).clamp(-1, 1), "need the signs"),
     ("search_step", lambda s, m, u: u, "least squares"),
+    ("decode_signs", lambda s, m: from_starts(s, m, 1), "local minimum"),
+    ("decode_signs", lambda s, m: torch.linalg.pinv(m) @ s, "all signs"),
+    ("decode_signs", lambda s, m: torch.zeros(4, 40), "these sizes"),
+    ("decode_signs", lambda s, m: s, "shape"),
 ]
 
 

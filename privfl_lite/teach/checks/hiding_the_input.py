@@ -56,7 +56,7 @@ def check_mixing_weights(mixing_weights: Callable[[Tensor, Tensor], Tensor]) -> 
         raise Wrong("the gradient of cross-entropy by the outputs is p − q; solve for q")
 
 
-@exercise("That is LODA's Eq. 3 and the public decoder's residual at once.")
+@exercise("That is the residual of the public decoder.")
 def check_sign_misfit(sign_misfit: Callable[[Tensor, Tensor], Tensor]) -> None:
     """``sign_misfit(e, m)`` -> distance of m to the nearer of |e| and −|e|, entry by entry."""
     rng = generator(0, 3)
@@ -98,3 +98,25 @@ def check_search_step(search_step: Callable[[Tensor, Tensor, Tensor], Tensor]) -
         if close(found, (inverse @ size).clamp(-1, 1), atol=1e-4):
             raise Wrong("the sizes need the signs of M u before you solve")
         raise Wrong("signs of M u, times the sizes, then least squares, then the box")
+
+
+@exercise("Every place by itself, up to its sign. Neighbors tell the rest.")
+def check_decode_signs(decode_signs: Callable[[Tensor, Tensor], Tensor]) -> None:
+    """``decode_signs(size, M)`` -> images (n, P) with |M u| = size, up to one sign for a place."""
+    for trial in range(TRIALS):
+        rng = generator(trial, 5)
+        m, truth = _matrix(20, 4, rng), 2 * torch.rand(4, 40, generator=rng) - 1
+        size = (m @ truth).abs()
+        u = tensor(decode_signs(size, m), (4, 40), "the guess")
+        off = torch.minimum((u - truth).abs().amax(0), (u + truth).abs().amax(0))
+        right = int((off < 1e-2).sum())
+        if right == 40:
+            continue
+        if close(u, torch.linalg.pinv(m) @ size, atol=1e-3):
+            raise Wrong("you solve with all signs +; take those of M u, and repeat")
+        if right > 4:
+            raise Wrong(
+                f"{right} of 40 places are right, the others stopped too early or in a local "
+                "minimum; start again, and keep for each place the end with the least misfit"
+            )
+        raise Wrong("M times your guess does not have these sizes; repeat the step of the search")
