@@ -98,9 +98,7 @@ def frame(
 
 def _true_scale(ax: Axes, image: Tensor) -> None:
     limit = max(image.abs().max().item(), 1)
-    ax.imshow(
-        image[0], plt.get_cmap("PuOr", 15), vmin=-limit, vmax=limit, interpolation="nearest"
-    )
+    ax.imshow(image[0], plt.get_cmap("PuOr", 15), vmin=-limit, vmax=limit, interpolation="nearest")
     ax.set_title("concealed,\ntrue scale", fontsize=11)
     ax.set(xticks=[], yticks=[])
     ax.spines[:].set_visible(False)
