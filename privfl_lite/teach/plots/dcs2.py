@@ -44,6 +44,11 @@ def spread(cell: Mapping[str, Any], key: str = "psnr") -> Spread:
     return Spread(cell[f"{key}_mean"], *cell[f"{key}_interval"])
 
 
+def rate(cell: Mapping[str, Any]) -> Spread:
+    """The share of images over 20 dB with its 95 % interval."""
+    return Spread(cell["success"] / cell["images"], *cell["success_interval"])
+
+
 def points(cell: Mapping[str, Any], key: str) -> Spread:
     """A stored accuracy in percent, one standard deviation to either side."""
     middle, off = 100 * cell[f"{key}_mean"], 100 * cell[f"{key}_std"]
