@@ -107,7 +107,8 @@ def _true_scale(ax: Axes, image: Tensor) -> None:
     ax.set_title("concealed,\ntrue scale", fontsize=11)
     ax.set(xticks=[], yticks=[])
     ax.spines[:].set_visible(False)
-    low, high = (f"{v:.0f}".replace("-", "−") for v in (image.min().item(), image.max().item()))
+    ends = round(image.min().item()), round(image.max().item())
+    low, high = (f"{v}".replace("-", "−") for v in ends)
     ax.set_xlabel(f"{low} to {high}", fontsize=11)
 
 
