@@ -11,7 +11,7 @@ from checkout import ROOT
 
 from privfl_lite.studies import NAMES
 
-PENDING = {"dcs2", "hiding-the-input", "loda"}  # being rewritten; empty after the merge
+PENDING = {"loda"}  # not in the second edition's form yet
 PARTS = ("II ", "III ")
 
 

@@ -22,6 +22,7 @@ from privfl_lite.gradients import flat, gradient_function, stateless, weights
 from privfl_lite.runtime import generator
 from privfl_lite.studies import STUDIES
 from privfl_lite.teach.checks import dcs2 as checks
+from privfl_lite.teach.drawings import two_behind_one
 
 SHAPE = (1, 8, 8)
 
@@ -551,3 +552,67 @@ def test_check_other_image(expect) -> None:
         (lambda w, b, r, d: None, "replace the dots"),
     ):
         expect(checks.check_other_image, wrong, hint)
+
+
+def test_check_weigh(expect) -> None:
+    def answer(gw, gb, W, b, r, y, turn=False, many=torch.max, over=2, sign=1):
+        delta = (W @ r + b).softmax(0)
+        delta[y] -= 1
+        G, hat = torch.cat([gw, gb[:, None]], 1), torch.cat([r, torch.ones_like(r[:1])])
+        a = 1 / (hat @ torch.linalg.pinv(G, rtol=1e-8) @ delta)
+        rest = G - a * torch.outer(delta, hat)
+        e = rest[:, -1]
+        r_2 = rest[:, :-1].T @ e / (e @ e)
+        p = (W @ r_2 + b).softmax(0)
+        c = many(e / p)
+        return 1 / a if turn else a, c, r_2 * c ** (2 - over), sign * (p - e / c)
+
+    def bent(**options):
+        return lambda *given: answer(*given, **options)
+
+    expect(checks.check_weigh, answer, "Right")
+    expect(checks.check_weigh, bent(many=torch.median), "Right")
+    for wrong, hint in (
+        (bent(turn=True), "this is 1/a"),
+        (lambda *given: (2.0, *answer(*given)[1:]), "with G = "),
+        (bent(many=torch.mean), "is too low"),
+        (lambda *given: (answer(*given)[0], 9.0, *answer(*given)[2:]), "is the largest"),
+        (bent(over=1), "still in r₂"),
+        (lambda *given: (*answer(*given)[:2], given[4], answer(*given)[3]), "is (∇W"),
+        (bent(sign=-1), "this is −q"),
+        (lambda *given: (*answer(*given)[:3], given[1]), "prediction for r₂ minus"),
+        (lambda *given: (given[4], *answer(*given)[1:]), "a is one number"),
+        (lambda *given: answer(*given)[:2], "return four things"),
+        (lambda *given: None, "replace the dots"),
+    ):
+        expect(checks.check_weigh, wrong, hint)
+
+
+# --- the example by hand ---
+
+
+def test_ex_dcs2_hand() -> None:
+    """The drawing's numbers are the example's, and the package's steps give them."""
+    sent = torch.tensor(two_behind_one.sent(), dtype=torch.float64)
+    want = [[-0.6, 0.2, -1.0], [0.4, -0.5, 0.3], [0.2, 0.3, 0.7]]
+    torch.testing.assert_close(sent, torch.tensor(want, dtype=torch.float64))
+    both = two_behind_one.PRIVATE, two_behind_one.CONCEALED
+    (d_1, r_1), (d_2, r_2) = ((torch.tensor(v).double() for v in pair) for pair in both)
+    bias = d_1 + d_2
+    torch.testing.assert_close(bias, torch.tensor([-0.4, -0.1, 0.5]).double(), atol=1e-6, rtol=0)
+    quotients = sent / bias[:, None]
+    torch.testing.assert_close(
+        quotients[[0, 2]], torch.tensor([[1.5, -0.5, 2.5], [0.4, 0.6, 1.4]]).double(),
+        atol=1e-5, rtol=0,
+    )  # fmt: skip
+    probabilities = torch.tensor([[0.4, 0.4, 0.2], [0.5, 0.2, 0.3]]).double()
+    labels = torch.tensor([[1.0, 0, 0], [0.3, 0.7, 0]]).double()
+    torch.testing.assert_close(probabilities - labels, torch.stack([d_1, d_2]), atol=1e-6, rtol=0)
+    assert torch.linalg.matrix_rank(sent, rtol=1e-6) == 2
+    right = torch.tensor(two_behind_one.left_over(two_behind_one.PRIVATE[1])).double()
+    torch.testing.assert_close(right, r_2.expand(3, 3), atol=1e-6, rtol=0)
+    wrong = torch.tensor(two_behind_one.left_over(two_behind_one.WRONG)).double()
+    want = torch.tensor([[0, 4, 4], [0, 1.8, 1.8], [0, 1 / 3, 1 / 3]]).double()
+    torch.testing.assert_close(wrong, want, atol=1e-5, rtol=0)
+    plane = torch.stack([r_1, r_2, torch.tensor(two_behind_one.WRONG).double()])
+    assert torch.linalg.matrix_rank(plane) == 2  # the wrong guess lies in the plane, too

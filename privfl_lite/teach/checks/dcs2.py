@@ -126,3 +126,47 @@ def check_other_image(
             if torch.allclose(found, wrong):
                 raise Wrong(hint)
         raise Wrong("2∇W − δ₁r₁ᵀ is δ₂r₂ᵀ; multiply its transpose by δ₂ and divide by ‖δ₂‖²")
+
+
+@exercise("Only the right weight leaves rank one; classes that x̃ does not claim tell the other.")
+def check_weigh(weigh: Callable[..., tuple[float, float, Tensor, Tensor]]) -> None:
+    """``weigh(grad_w, grad_b, W, b, r_1, y)`` -> weights a, c, features r₂ (n,), label q (K,)."""
+    for trial in range(TRIALS):
+        rng = generator(trial)
+        r = torch.rand(2, 12, generator=rng, dtype=torch.float64)
+        W, b = (torch.randn(*s, generator=rng, dtype=torch.float64) / 3 for s in ((10, 12), (10,)))
+        y, other = torch.randperm(10, generator=rng)[:2].tolist()
+        own, q = torch.eye(10, dtype=torch.float64)[[y, other]]
+        q = 0.7 * q + 0.3 * own
+        shares = 0.2 + torch.rand(2, 1, generator=rng, dtype=torch.float64)  # a and c
+        errors = shares * ((r @ W.T + b).softmax(1) - torch.stack([own, q]))
+        given = errors.T @ r, errors.sum(0), W, b, r[0]
+        answer = begun(weigh(*(t.clone() for t in given), y))
+        if not isinstance(answer, tuple | list) or len(answer) != 4:
+            raise Wrong("return four things: a, c, the features r₂ and the label q")
+        _check_weights([as_tensor(v) for v in answer[:2]], *shares.flatten().tolist())
+        features, label = tensor(answer[2], (12,), "r₂"), tensor(answer[3], (10,), "q")
+        if torch.allclose(features, shares[1] * r[1]) or torch.allclose(features, r[1] / shares[1]):
+            raise Wrong("the weight c is still in r₂: divide by ‖c δ₂‖², with c in both factors")
+        if not torch.allclose(features, r[1], atol=1e-5):
+            raise Wrong("r₂ is (∇W − a δ₁ r₁ᵀ)ᵀ times c δ₂, over ‖c δ₂‖²")
+        if torch.allclose(label, -q, atol=1e-5):
+            raise Wrong("this is −q: the error is prediction minus label")
+        if not torch.allclose(label, q, atol=1e-5):
+            raise Wrong("q is the prediction for r₂ minus δ₂, and δ₂ is c δ₂ over c")
+
+
+def _check_weights(found: list[Tensor], a: float, c: float) -> None:
+    """Refuse wrong weights, each with what went wrong."""
+    for value, name in zip(found, "ac", strict=True):
+        if not torch.is_tensor(value) or value.numel() != 1:
+            raise Wrong(f"{name} is one number")
+    first, second = (float(v) for v in found)
+    if abs(first * a - 1) < 1e-5 < abs(first - a):
+        raise Wrong("this is 1/a: the formula has a fraction")
+    if abs(first - a) > 1e-5:
+        raise Wrong("a = 1 / (r̂₁ᵀ G⁺ δ₁), with G = [∇W ∇b] and a 1 appended to r₁")
+    if second < c - 1e-5:
+        raise Wrong("some quotients (c δ₂)ₖ / p̃ₖ lie below c; a mean or the smallest is too low")
+    if second > c + 1e-5:
+        raise Wrong("c is the largest of the quotients (c δ₂)ₖ / p̃ₖ, which eight classes share")
