@@ -22,17 +22,24 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import torch
 from epsilon_cases import rows as epsilon_rows
+from safetensors.torch import load_file
 
 import privfl_lite
+from privfl_lite import PrivflError, cli, stored
 
 TRAIN = "train --model lenet5 --clients 4 --size 14 --quiet --rounds"
 STUDY = "modelcloak-fixed/epsilon"
-DEFENSES = ("none", "modelcloak", "prune:feedback=true", "fedkl:seed=0")
+DEFENSES = ("none", "modelcloak:clip=1,sigma=0.01", "prune:feedback=true", "fedkl:seed=0")
+BEFORE = """
+Before: what commit `89e20eb` printed in its reviewer's runs, and what held there, with neighbors by
+add/remove. Now: one round of four clients with four images each, neighbors by replacement, so that
+an ε that is stated now is larger. Where the reviewer's σ, clip or rounds were others than ours, the
+numbers are not comparable; whether an ε is stated is. Tests are in `tests/unit/test_epsilon.py`."""
 KINDS = (b"", b"{", b"\xff\xfe\x00", b"[]", b"null", b"7", b'"text"', b"{}", b'{"cells": 3}')
 Row = tuple[str, str, str]
 
@@ -113,9 +120,11 @@ def kill_train(folder: Path) -> Row:
                     break
             process.send_signal(signal.SIGKILL)
             process.communicate()
-            stored = len(checkpoint(file)["history"])
+            kept = len(checkpoint(file)["history"])
             code, _, _ = ask(f"{words} {file.name}", folder)
-            good += stored == rounds and code == 0 and same(whole, checkpoint(file))
+            again = checkpoint(file)
+            ended = code == 0 and len(again["history"]) == 12
+            good += kept == rounds and ended and same(whole, again)
             left += len(list(folder.glob(f".{file.stem}*")))
     outcome = of(good, 12, "end with the same model, memory and history, to the bit")
     what = f"kill -9 `train` with 1, 4, 9 of 12 rounds stored; {', '.join(DEFENSES)}"
@@ -183,9 +192,10 @@ def races(folder: Path) -> Iterator[Row]:
     words = f"{TRAIN} 12 --defense none --checkpoint race.pt"
     right = lambda: same(checkpoint(whole), checkpoint(file))  # noqa: E731
     yield race("`train` on one checkpoint", words, 20, folder, right)
-    stored = cells_of(folder / "whole")["cells"]
+    cells = cells_of(folder / "whole")["cells"]
     words = f"study run {STUDY} --quiet"
-    yield race(f"`study run {STUDY}`", words, 20, folder, lambda: cells_of(folder)["cells"] == stored)
+    right = lambda: cells_of(folder)["cells"] == cells  # noqa: E731
+    yield race(f"`study run {STUDY}`", words, 20, folder, right)
     own = folder / "fetching"
     own.mkdir()
     if (folder / "cache" / "lpips").exists():
@@ -221,19 +231,20 @@ def damaged_checkpoint(folder: Path) -> Iterator[Row]:
     path.unlink()
 
 
+def inside(words: str) -> tuple[int, str]:
+    """Exit code and errors of a command in this process."""
+    errors = io.StringIO()
+    with redirect_stderr(errors), redirect_stdout(io.StringIO()):
+        return cli.main(words.split()), errors.getvalue()
+
+
 def _harm(what: str, words: str, path: Path, bad: list[bytes]) -> Row:
     """How many harmed copies the command refuses in one sentence."""
-    from contextlib import redirect_stderr, redirect_stdout
-
-    from privfl_lite.cli import main
-
     noticed = loaded = 0
     for data in bad:  # in this process: 200 starts of Python would show nothing more
         path.write_bytes(data)
-        errors = io.StringIO()
-        with redirect_stderr(errors), redirect_stdout(io.StringIO()):
-            code = main(words.replace(path.name, str(path)).split())
-        noticed += told((code, "", errors.getvalue()))
+        code, errors = inside(words.replace(path.name, str(path)))
+        noticed += told((code, "", errors))
         loaded += code == 0
     outcome = of(noticed, len(bad), "refused in one sentence")
     return what, f"{outcome}, {loaded} loaded unnoticed", "–" if not loaded else "the model"
@@ -244,6 +255,7 @@ def damaged_results(folder: Path) -> Iterator[Row]:
     good = result.read_bytes()
     os.environ["PRIVFL_RESULTS"] = str(folder / "results")
     show, again = f"study show {STUDY} --quiet", f"study run {STUDY} --quiet"
+    inside(show)  # says once that a result is the reader's own
     yield _harm("result empty, cut, binary, of a wrong kind", show, result, [*KINDS, good[:-9]])
     yield _harm("result with one bit flipped", show, result, _changed(good))
     part = result.with_suffix(".part.json")
@@ -268,10 +280,6 @@ def _equal(bad: bytes, good: bytes) -> bool:
 
 
 def damaged_weights(folder: Path) -> Row:
-    from safetensors.torch import load_file
-
-    from privfl_lite import PrivflError, stored
-
     source = min((stored.SHIPPED / "weights").glob("*.safetensors"), key=lambda p: p.stat().st_size)
     good, path = source.read_bytes(), folder / "w.safetensors"
     net = torch.nn.ParameterDict()
@@ -343,11 +351,12 @@ def cache_disk(folder: Path) -> Row:
 def filling(folder: Path) -> Iterator[Row]:
     """Disks that have room for the trial before the work, and none for all of it."""
     with mounted(folder, "600k") as place:
-        first = ask(f"{TRAIN} 2 --checkpoint {place}/a.pt", folder)
+        large = TRAIN.replace(" --size 14", "")  # a checkpoint of 250 kB
+        first = ask(f"{large} 2 --checkpoint {place}/a.pt", folder)
         before = (place / "a.pt").read_bytes()
         room = shutil.disk_usage(place).free
         (place / "filler").write_bytes(bytes(room - 100_000))
-        answer = ask(f"{TRAIN} 4 --checkpoint {place}/a.pt", folder)
+        answer = ask(f"{large} 4 --checkpoint {place}/a.pt", folder)
         whole = first[0] == 0 and (place / "a.pt").read_bytes() == before
         left = sorted(p.name for p in place.iterdir()) == ["a.pt", "filler"]
         good = told(answer) and "could not be written (No space left" in answer[2]
@@ -424,7 +433,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         table("| fault | outcome | lost |", faults(Path(name)))
     print("\n## E1 to E9: an ε that did not hold, then and now")
-    print("\nBefore: what commit `89e20eb` printed, and what held, after its review.")
+    print(BEFORE)
     table("| | setting | before | held | now | test |", epsilon_rows())
 
 
