@@ -56,6 +56,15 @@ def _flower(net: str) -> Row:
 ROWS: dict[str, Row] = {
     "gs-lenet": _gs("GS step, LeNet, one image", 1.1, "lenet", DIGIT, 200),
     "gs-lenet-32": _gs("GS step, LeNet, 32 images at once", 8.0, "lenet", DIGIT, 20, many=True),
+    "gs-lenet-32-compiled": _gs(
+        "GS step, LeNet, 32 images at once, compiled",
+        10.0,
+        "lenet",
+        DIGIT,
+        20,
+        many=True,
+        compile=True,
+    ),
     "gs-convnet-16": _gs(
         "GS step, ConvNet of width 16, one image", 1.0, "convnet", COLOR, 30, tv=0.2, width=16
     ),
