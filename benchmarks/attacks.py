@@ -1,7 +1,7 @@
 """Rows on attacks: a step of inverting gradients, and digits until 30 dB, beside breaching.
 
 The objective, the model, the images and the number of steps are the same on both sides, which
-tests/test_breaching.py holds to five digits. Until 30 dB: a first run of each side, not timed,
+tests/unit/test_breaching.py holds to five digits. Until 30 dB: a first run of each side, not timed,
 looks at the truth to find how many evaluations it needs; the timed run makes that many.
 """
 

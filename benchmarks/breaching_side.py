@@ -5,7 +5,7 @@ loaders and its report need downloads, so its attacker classes get payloads made
 ``Upload``: the same model, the same gradient, the same start. Images are not normalized (mean 0,
 standard deviation 1), so its box is [0, 1].
 
-Run as a script, it stores the reference that tests/test_breaching.py compares ours with:
+Run as a script, it stores the reference that tests/unit/test_breaching.py compares ours with:
 
     python benchmarks/breaching_side.py
 """
