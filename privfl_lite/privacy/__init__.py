@@ -1,12 +1,13 @@
-"""Differential privacy: ε of one release and of a whole run, an audit, and noise that is exact.
+"""Differential privacy: ε of one release and of a whole run, bounds, an audit, and exact noise.
 
 ``epsilon`` and the ``gaussian_…`` functions turn noise multipliers into ε. ``account`` says what
 holds for a defense in a training run, as a record (``Epsilon``) or with the reason why nothing
-does. ``audit`` bounds ε from below by experiment. ``discrete_gaussian`` is noise without the gaps
-of floating-point numbers.
+does. ``success_bound`` says how often any attacker can succeed at most, ``audit`` bounds ε from
+below by experiment. ``discrete_gaussian`` is noise without the gaps of floating-point numbers.
 """
 
 from .accountants import epsilon
+from .bounds import prior_bound, success_bound, success_bound_of_curve
 from .discrete import (
     concentrated_epsilon,
     discrete_delta,
@@ -44,4 +45,7 @@ __all__ = [
     "epsilon",
     "gaussian_eps",
     "gaussian_sigma",
+    "prior_bound",
+    "success_bound",
+    "success_bound_of_curve",
 ]

@@ -8,10 +8,9 @@ import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from scipy.special import ndtr, ndtri
 
 from ...pictures import unpack
-from ...privacy import analytic_gaussian_epsilon
+from ...privacy import analytic_gaussian_epsilon, success_bound
 from ..figures import COLORS, show_image
 
 LOW, HIGH = 6e-4, 15  # noise multipliers on the common axis
@@ -23,8 +22,8 @@ ATTACKS = {  # (network, attack) in the stored study: name, color, mark
 
 
 def bound(kappa: float, sigma: np.ndarray | float, rounds: int = 1) -> np.ndarray:
-    """No attack succeeds more often: Φ(Φ⁻¹(κ) + √T/σ)."""
-    return ndtr(ndtri(kappa) + rounds**0.5 / sigma)
+    """No attack succeeds more often, for each of these multipliers."""
+    return np.vectorize(success_bound, otypes=[float])(kappa, sigma, rounds=rounds)
 
 
 def pick(cells: Sequence[dict], net: str, attack: str) -> list[dict]:
