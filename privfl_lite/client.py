@@ -15,31 +15,13 @@ from torch import Tensor
 
 from .arrays import MODEL
 from .batches import Data, GivenImages, GivenLabels, as_batch, image_shape
-from .batches import as_images as as_images
-from .batches import check_batch as check_batch
 from .budget import joined, refused_if_full
 from .checking import checked
 from .defenses.base import Context, Defense, Memory
 from .gradients import Tensors, gradient_function, norm, own_gradient, stateless, weights
 from .models import Net, wrap
 from .runtime import PrivflError, device, generator, seeded
-from .training import (
-    SHUFFLE,
-    Local,
-    Trained,
-    fitting,
-    private_tensors,
-    train_many,
-)
-from .training import (
-    batching_pays as batching_pays,
-)
-from .training import (
-    clients_at_once as clients_at_once,
-)
-from .training import (
-    train_one as train_one,
-)
+from .training import SHUFFLE, Local, Trained, fitting, private_tensors, train_many
 from .values import Count, Mode, Seed, Text
 from .wire import Facts, Plan, Upload
 

@@ -11,7 +11,6 @@ Chapter 1 builds the same from nothing.
 from __future__ import annotations
 
 import copy
-import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, field, fields, replace
@@ -22,33 +21,23 @@ import torch
 
 from . import __version__, checkpoint, disk
 from .arrays import MODEL
-from .batches import Clients, Pair
+from .batches import Clients, Data, Pair, as_batch, image_shape
 from .checking import check, check_fields, checked
-from .client import Diverged, as_batch, image_shape, send, upload_of
+from .client import Diverged, send, upload_of
 from .defenses.base import Defense, Memory
 from .gradients import Tensors, norm
 from .models import Net, wrap
 from .privacy import Epsilon, account
 from .privacy.mechanisms import Sampling, Weighting
 from .reports import Report, evaluate
+from .rounds import SERVER, Mean, move, taking_part
 from .runtime import PrivflError, choose, device, generator, progress
 from .spending import bare_statistics, training_of
 from .stored import identity
-from .training import SHUFFLE as SHUFFLE
-from .training import (
-    Data,
-    Local,
-    Trained,
-    batching_pays,
-    clients_at_once,
-    groups,
-    private_tensors,
-)
+from .training import Local, Trained, batching_pays, clients_at_once, groups, private_tensors
 from .values import Count, Number, Seed, Text, Word, most_processes
 from .wire import Plan, Upload
 from .workers import Workers
-
-SAMPLING, SERVER = 0, 2  # purposes of random streams: who takes part; what the server draws
 
 
 @dataclass
@@ -148,7 +137,8 @@ class FedAvg:
     def _play(self, r: int, trainer: Local | Workers) -> Report:
         """Round r: sample, train, average, measure."""
         began = time.perf_counter()
-        chosen, plan = self._sample(r), self.plan
+        n, plan = len(self.clients), self.plan
+        chosen = taking_part(n, self.expected, self.sampling, self.seed, r, self.secure)
         if self.schedule is not None:
             plan = replace(plan, eta=plan.eta * self._factor(r))
         mean, largest, norms, uploads = self._gather(chosen, plan, r, trainer)
@@ -156,7 +146,7 @@ class FedAvg:
             rng = generator(self.seed, SERVER, r)
             learned = {n: mean[n] for n, _ in self.model.named_parameters() if n in mean}
             after = self.defense.average(learned, largest, rng, self.memory)
-            self._step(mean | after, plan)
+            move(self.model, mean | after, 1.0 if self.share == "update" else -plan.eta)
         accuracy, loss = self._measure(self.test) if self.test else (None, None)
         epsilon = account(self.defense, training_of(self, chosen))
         seconds = time.perf_counter() - began
@@ -165,24 +155,20 @@ class FedAvg:
     def _gather(
         self, chosen: list[int], plan: Plan, r: int, trainer: Local | Workers
     ) -> tuple[Tensors, float, list[float], list[Upload]]:
-        """The weighted mean of what the chosen send, the largest weight in it, lengths, uploads."""
+        """The mean of what the chosen send, the largest weight in it, lengths, uploads."""
         at_once = clients_at_once(self.model, plan.batch_size) if self.fast else 1
         parts, now = groups(chosen, at_once), (plan, r, self.memory)
         each: Iterable[Trained | None] = [None] * len(parts)
         if self.share == "update":
             each = trainer.train_all(self.model, parts, *now)
-        by_size = self.weighting == "examples"
-        weight = {c: float(len(self.clients[c][0])) if by_size else 1.0 for c in chosen}
-        fixed = self.weighting == "fixed"
-        total = {n: torch.zeros_like(self.model.get_parameter(n)) for n in self.leaving if fixed}
+        sizes = {c: len(self.clients[c][0]) for c in chosen}
+        leaving = self.leaving if self.weighting == "fixed" else ()  # a mean even of none
+        zero = {n: torch.zeros_like(self.model.get_parameter(n)) for n in leaving}
+        mean = Mean(sizes, self.weighting, self.expected, zero)
         norms, uploads = [], []
         for who, trained in zip(parts, each, strict=True):
             sent, buffers = send(self._local, self.model, who, trained, *now)
-            w = torch.tensor([weight[c] for c in who], device=device())
-            for n, t in {**sent, **buffers}.items():
-                t = t if t.is_floating_point() else t.to(w)  # batch norm's counter
-                part = torch.tensordot(w.to(t), t, dims=1)  # sum of the clients' w·Δ
-                total[n] = total[n] + part if n in total else part
+            mean.add(who, {**sent, **buffers})
             norms += norm(sent).tolist()
             if self.keep_uploads:
                 rows = [{n: t[k : k + 1] for n, t in sent.items()} for k in range(len(who))]
@@ -190,19 +176,7 @@ class FedAvg:
                     upload_of(self._local, self.model, c, row, plan, self.share)
                     for c, row in zip(who, rows, strict=True)
                 ]
-        whole = float(self.expected) if fixed else sum(weight.values())
-        largest = (1.0 if fixed else max(weight.values(), default=0.0)) / (whole or 1.0)
-        return {n: t / whole for n, t in total.items()}, largest, norms, uploads
-
-    def _sample(self, r: int) -> list[int]:
-        n, rng = len(self.clients), generator(self.seed, SAMPLING, r)
-        if self.secure:  # who takes part must be as secret as the noise
-            coins = [c for c in range(n) if secrets.randbelow(n) < self.expected]
-            drawn = secrets.SystemRandom().sample(range(n), min(n, self.expected))
-            return coins if self.sampling == "poisson" else sorted(drawn)
-        if self.sampling == "poisson":
-            return (torch.rand(n, generator=rng) < self.expected / n).nonzero().flatten().tolist()
-        return torch.randperm(n, generator=rng)[: self.expected].sort().values.tolist()
+        return *mean.done(), norms, uploads
 
     def personal(self, client: int) -> Net:
         """The model as this client uses it: the global one, with what the client keeps at home."""
@@ -220,17 +194,6 @@ class FedAvg:
         scores = [evaluate(self.personal(c), *test) for c in range(n)]
         accuracy, loss = (sum(column) / n for column in zip(*scores, strict=True))
         return accuracy, loss
-
-    def _step(self, mean: Tensors, plan: Plan) -> None:
-        """Move the global model by the mean update, or by −η times the mean gradient."""
-        rate = 1.0 if self.share == "update" else -plan.eta
-        with torch.no_grad():
-            for n, p in self.model.named_parameters():
-                if n in mean:
-                    p.add_(rate * mean[n])
-            for n, b in self.model.named_buffers():
-                if n in mean:
-                    b.add_(mean[n].to(b.dtype))
 
     def _describe(self) -> str:
         """Settings, first weights and data of this run, so that no other run is continued."""

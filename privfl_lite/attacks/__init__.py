@@ -23,14 +23,16 @@ from .adaptive.fedkl_matching import LockMatching, read_key
 from .adaptive.fedkl_recursion import Unlock
 from .adaptive.instahide import (
     align_signs,
-    assign_by_known,
-    coefficients_from_labels,
     conditioning,
     instahide_decode,
     misfit,
     mixup_regression,
-    pair_scores,
     sign_search,
+)
+from .adaptive.instahide_matrix import (
+    assign_by_known,
+    coefficients_from_labels,
+    pair_scores,
     soft_labels,
 )
 from .adaptive.loda_decoder import Decoder, train_decoder

@@ -56,6 +56,12 @@ def infer_labels(upload: Upload, probes: Probes = 64, seed: Seed = 0) -> Tensor:
     return torch.stack([_apportion(upload.batch * (p - row), upload.batch) for row in g])
 
 
+def known_labels(upload: Upload, seed: int = 0) -> Tensor:
+    """Labels (U, B) as granted (or distributions), else read off the last layer."""
+    known = upload.knows.labels
+    return infer_labels(upload, seed=seed) if known is None else known
+
+
 def _apportion(share: Tensor, total: int) -> Tensor:
     """Whole numbers near ``share`` that add up to ``total``, as sorted labels (total,)."""
     share = share.clamp(min=0)

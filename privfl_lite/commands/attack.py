@@ -116,8 +116,8 @@ def _attack_file(args: argparse.Namespace) -> dict:
 
 def _from_file(args: argparse.Namespace) -> Upload:
     """The upload in --upload, for --model with the weights in --model-file."""
-    from ..gradients import fill
     from ..stored import read_tensors
+    from ..wire.naming import fill
 
     if not args.model_file or not args.shape:
         raise PrivflError("--upload needs --model-file FILE (its weights) and --shape C,H,W")

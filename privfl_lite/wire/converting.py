@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..gradients import fill, named
 from ..models import Net, wrap
 from ..runtime import PrivflError, device
 from .facts import Facts
+from .naming import fill, named
 
 
 def gradient_parts(model: nn.Module, gradients: Any, labels: Any, batch: int | None) -> dict:

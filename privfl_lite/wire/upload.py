@@ -60,7 +60,7 @@ class Upload(Checked):
         batch: Count | None = None,
         mode: Mode = "eval",
     ) -> Upload:
-        """Gradients of the mean loss over a batch, as people have them (``gradients.named``).
+        """Gradients of the mean loss over a batch, as people have them (``naming.named``).
 
         ``Upload.from_gradients(net, torch.autograd.grad(loss, net.parameters()))``. ``labels``,
         (B,) or (U, B), are granted to the attacker; ``batch`` is as many, or 1.

@@ -15,6 +15,7 @@ from torch.nn.functional import cosine_similarity, cross_entropy, one_hot
 from privfl_lite import models
 from privfl_lite.attacks.adaptive import dcs2_algebra as pair
 from privfl_lite.attacks.adaptive.dcs2_matching import candidate_labels
+from privfl_lite.attacks.adaptive.dcs2_split import lone_weight
 from privfl_lite.client import share
 from privfl_lite.defenses import DCS2, Memory
 from privfl_lite.defenses.dcs2 import crafted, project
@@ -373,7 +374,7 @@ def test_prop_dcs2_scale(classes: int, weights: tuple[float, float]) -> None:
     none = head.labels[1] == 0
     torch.testing.assert_close(quotients[none], torch.full_like(quotients[none], c))
     assert (quotients[~none] < c).all()
-    mine = pair.lone_weight(grad_w, grad_b, head.r[:1], head.delta[:1])
+    mine = lone_weight(grad_w, grad_b, head.r[:1], head.delta[:1])
     assert mine.item() == pytest.approx(a, rel=1e-9)
 
 

@@ -15,11 +15,11 @@ from torch import Tensor, nn
 from torch.nn.functional import cosine_similarity, cross_entropy
 
 import privfl_lite as pf
-from privfl_lite.client import train_one
 from privfl_lite.defenses.base import Defense
 from privfl_lite.gradients import Tensors, weights
 from privfl_lite.runtime import generator
 from privfl_lite.teach.checks import federated_learning as checks
+from privfl_lite.training import train_one
 
 SEEDS = range(5)
 

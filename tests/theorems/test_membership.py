@@ -11,7 +11,7 @@ from scipy.special import gammaln, ndtr, ndtri
 from scipy.stats import binomtest
 
 from privfl_lite import metrics, models
-from privfl_lite.attacks.membership.scores import LabelOracle, boundary_scores, gap_scores
+from privfl_lite.attacks.membership import LabelOracle, boundary_scores, gap_scores
 from privfl_lite.privacy import analytic_gaussian_delta
 from privfl_lite.studies import STUDIES
 from privfl_lite.studies.membership.attack import GRID, matched, roc

@@ -9,9 +9,9 @@ import torch
 from toy import make_clients
 
 from privfl_lite import FedAvg, Plan, PrivflError, fedavg, models
-from privfl_lite.client import clients_at_once
 from privfl_lite.defenses import DCS2, Defense, DPGaussian, Prune
 from privfl_lite.federated import evaluate
+from privfl_lite.training import clients_at_once
 
 
 @pytest.fixture

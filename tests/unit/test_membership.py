@@ -13,7 +13,7 @@ from torch.nn.functional import interpolate, one_hot
 import privfl_lite as pf
 from privfl_lite import metrics, models
 from privfl_lite.attacks import membership
-from privfl_lite.attacks.membership.scores import (
+from privfl_lite.attacks.membership import (
     LabelOracle,
     boundary_scores,
     gap_scores,

@@ -13,6 +13,7 @@ from privfl_lite import Plan, load, metrics, models, share
 from privfl_lite.attacks import Pair
 from privfl_lite.attacks.adaptive import dcs2_algebra as pair
 from privfl_lite.attacks.adaptive.dcs2_matching import ConcealedMatching, candidate_labels, joint
+from privfl_lite.attacks.adaptive.dcs2_split import SCALES
 from privfl_lite.attacks.analytic.gauss_newton import gauss_newton
 from privfl_lite.attacks.analytic.recursive import by_channel, kernel_equations
 from privfl_lite.defenses import DCS2
@@ -115,7 +116,7 @@ def test_where_errors_are_parallel_only_the_known_scales_are_tried(net):
     for scale, found in ((1.0, True), (1 / 3, True), (0.37, False)):
         sent = scale * delta.T @ r, scale * delta.sum(0)
         split = pair.separate(net, *sent, [int(y[0])])
-        assert any(split.weights.tolist() == [s, s] for s in pair.SCALES)
+        assert any(split.weights.tolist() == [s, s] for s in SCALES)
         assert (split.weights.tolist() == [scale, scale]) is found
 
 

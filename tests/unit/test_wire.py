@@ -158,7 +158,8 @@ ORDER = (
     ),
     "models",
     *("gradients", "wire", "privacy", "defenses", "batches", "layout"),
-    *("training", "client", "workers", "reports", "spending", "checkpoint", "federated"),
+    *("training", "client", "workers", "rounds", "reports", "spending", "checkpoint"),
+    "federated",
     *("attacks", "contract", "metrics", "pictures", "studies", "teach", "commands", "cli"),
 )
 

@@ -19,7 +19,7 @@ from ...runtime import PrivflError
 from ...wire import Upload
 from ..analytic.closed_form import row_quotients
 from ..analytic.recursive import Recursive
-from ..base import Attack, Reconstruction
+from ..base import Attack, Reconstruction, together
 from ..matching.search import IDLG, Matching
 
 SAME = 1e-5  # quotients that differ by less, relative to their size, are of one image: 32 bits
@@ -160,10 +160,7 @@ class UnguardRows(Attack):
                 raise PrivflError("no row of the last layer can be the label's: none is below 0")
             tried = [Recursive().run(complete(own[u], int(label))) for label in labels]
             found.append(min(tried, key=lambda f: f.cost.nan_to_num(torch.inf).item()))
-        images, labels, cost = (
-            torch.cat([getattr(f, n) for f in found]) for n in ("images", "labels", "cost")
-        )
-        return Reconstruction(images, labels, cost)
+        return together(found)
 
 
 def _agreeing(q: Tensor, slack: Tensor) -> tuple[Tensor, Tensor]:

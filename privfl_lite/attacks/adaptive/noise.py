@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-import torch
 from torch import Tensor
 
 from ...gradients import flat
 from ...wire import Noise, Upload
-from ..base import Reconstruction
+from ..base import Reconstruction, together
 from ..matching.search import Matching
 
 
@@ -48,8 +47,4 @@ class DenoiseUnknown(Denoise):
         for u in upload:
             std = (flat(u.tensors).abs().median() / 0.6745).clamp(min=1e-12).item()
             found.append(one.run(replace(u, knows=replace(u.knows, noise=Noise(std))), seed))
-        images, labels, cost = (
-            torch.cat([getattr(f, n) for f in found]) for n in ("images", "labels", "cost")
-        )
-        most = max(f.evaluations for f in found)
-        return Reconstruction(images, labels, cost, evaluations=most)
+        return together(found)

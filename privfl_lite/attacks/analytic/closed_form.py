@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ...arrays import Array
 from ...checking import checked
@@ -14,7 +14,7 @@ from ...runtime import PrivflError, choose
 from ...values import Text
 from ...wire import Upload
 from ..base import Attack, Reconstruction
-from ..labels import infer_labels
+from ..labels import known_labels
 
 Weights = Annotated[Tensor, Array("gradients of weights (U, out, in)", (3,), finite=False)]
 Biases = Annotated[Tensor, Array("gradients of biases (U, out)", (2,), finite=False)]
@@ -61,10 +61,24 @@ class ClosedForm(Attack):
             )
         rows = row_quotients(g[f"{layer}.weight"], g[f"{layer}.bias"])
         picked = [_pick(r, b, upload.batch) for r, b in zip(rows, g[f"{layer}.bias"], strict=True)]
-        labels = upload.knows.labels
-        labels = infer_labels(upload) if labels is None else labels
         images, cost = (torch.stack(part) for part in zip(*picked, strict=True))
-        return Reconstruction(images.reshape(-1, *shape), labels.flatten(), cost)
+        return Reconstruction(images.reshape(-1, *shape), known_labels(upload).flatten(), cost)
+
+
+def first_dense(upload: Upload, who: str) -> tuple[str, nn.Linear]:
+    """The first layer and its name, if it is dense, has a bias and takes the whole image."""
+    name = next(iter(upload.tensors)).rpartition(".")[0]
+    layer = upload.model.get_submodule(name)
+    if not isinstance(layer, nn.Linear) or layer.bias is None:
+        raise PrivflError(f"{who} needs a network that begins with a dense layer with a bias")
+    if layer.in_features != _size(tuple(upload.model.shape)):
+        raise PrivflError(f"layer {name!r} does not take the whole image")
+    if upload.batch > (most := min(layer.out_features, layer.in_features)):
+        raise PrivflError(
+            f"{who} needs a batch of at most {most} images, the size of the layer; "
+            f"got {upload.batch}"
+        )
+    return name, layer
 
 
 def _size(shape: tuple[int, ...]) -> int:

@@ -11,17 +11,17 @@ column then fixes sign and scale, which independent components lack.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
-from ...runtime import PrivflError, generator
+from ...runtime import generator
 from ...values import Count
 from ...wire import Upload
 from ..base import Attack, Reconstruction
-from ..labels import infer_labels
+from ..labels import known_labels
+from .closed_form import first_dense
 
 
 def whiten(signals: Tensor) -> Tensor:
@@ -90,30 +90,15 @@ class Components(Attack):
 
     def run(self, upload: Upload, seed: int = 0) -> Reconstruction:
         self.check(upload)
-        name, shape = _dense(upload), tuple(upload.model.shape)
+        (name, _), shape = first_dense(upload, "Components"), tuple(upload.model.shape)
         g = upload.gradients()
         pairs = [
             unmix(weight, bias, upload.batch, shape, self.starts, self.steps, generator(seed, 0))
             for weight, bias in zip(g[f"{name}.weight"], g[f"{name}.bias"], strict=True)
         ]
-        labels = upload.knows.labels
-        labels = infer_labels(upload) if labels is None else labels
+        labels = known_labels(upload)
         like = g[f"{name}.weight"]
         images = torch.cat([images for images, _ in pairs]).to(like)
         return Reconstruction(
             images, labels.flatten(), like.new_tensor([cost for _, cost in pairs])
         )
-
-
-def _dense(upload: Upload) -> str:
-    """The first layer's name, if it is dense with a bias and wide enough for the batch."""
-    name = next(iter(upload.tensors)).rpartition(".")[0]
-    layer = upload.model.get_submodule(name)
-    if not isinstance(layer, nn.Linear) or layer.bias is None:
-        raise PrivflError("Components needs a network that begins with a dense layer with a bias")
-    if layer.in_features != math.prod(upload.model.shape):
-        raise PrivflError(f"layer {name!r} does not take the whole image")
-    if upload.batch > min(layer.out_features, layer.in_features):
-        most = min(layer.out_features, layer.in_features)
-        raise PrivflError(f"Components needs a batch of at most {most} images; got {upload.batch}")
-    return name

@@ -20,7 +20,8 @@ from ...runtime import PrivflError, generator, progress
 from ...values import Count
 from ...wire import Upload
 from ..base import Attack, Reconstruction
-from ..labels import infer_labels
+from ..labels import known_labels
+from .closed_form import first_dense
 
 CHUNK = 4096  # proposals at a time
 SURE = 0.9999  # agreement at which the search ends: a strong sign of success, not a proof
@@ -201,15 +202,16 @@ class Spear(Attack):
 
     def run(self, upload: Upload, seed: int = 0) -> Reconstruction:
         self.check(upload)
-        name, layer = first_dense(upload)
+        name, layer = first_dense(upload, "Spear")
+        if not any(isinstance(m, nn.ReLU) for m in upload.model.modules()):
+            raise PrivflError("Spear needs ReLU: other activations leave no zeros in the gradient")
         g = upload.gradients()
         batches = [
             spear(g[f"{name}.weight"][u], g[f"{name}.bias"][u], layer.weight, layer.bias,
                   upload.batch, self.proposals, generator(seed, 0), self.show)
             for u in range(len(upload))
         ]  # fmt: skip
-        labels = upload.knows.labels
-        labels = infer_labels(upload) if labels is None else labels
+        labels = known_labels(upload)
         like = g[f"{name}.weight"]
         images = torch.stack([b.inputs for b in batches]).to(like)
         cost = like.new_tensor([1 - b.agreement for b in batches])
@@ -217,21 +219,3 @@ class Spear(Attack):
         details = {name: [getattr(b, name) for b in batches] for name in said}
         shape = tuple(upload.model.shape)
         return Reconstruction(images.reshape(-1, *shape), labels.flatten(), cost, details=details)
-
-
-def first_dense(upload: Upload) -> tuple[str, nn.Linear]:
-    """The first layer, if it is dense with a bias, takes the whole image and feeds a ReLU."""
-    name = next(iter(upload.tensors)).rpartition(".")[0]
-    layer = upload.model.get_submodule(name)
-    if not isinstance(layer, nn.Linear) or layer.bias is None:
-        raise PrivflError("Spear needs a network that begins with a dense layer with a bias")
-    if layer.in_features != math.prod(upload.model.shape):
-        raise PrivflError(f"layer {name!r} does not take the whole image")
-    if not any(isinstance(m, nn.ReLU) for m in upload.model.modules()):
-        raise PrivflError("Spear needs ReLU: other activations leave no zeros in the gradient")
-    if upload.batch > min(layer.out_features, layer.in_features):
-        raise PrivflError(
-            f"Spear needs a batch of at most {min(layer.out_features, layer.in_features)} images, "
-            f"the size of the layer; got {upload.batch}"
-        )
-    return name, layer

@@ -21,7 +21,7 @@ from ...values import Count, Holds, NotNegative, Word
 from ...wire import Upload
 from ..base import Attack, Reconstruction
 from ..generative.generator import load_generator
-from ..labels import infer_labels
+from ..labels import known_labels
 from ..matching.rows import Frames, Restarts
 from ..matching.terms import distance, total_variation
 from ..solvers import Cost, Solution, adam, together
@@ -57,8 +57,7 @@ class GGL(Attack):
     def run(self, upload: Upload, seed: int = 0) -> Reconstruction:
         """Attack all uploads; upload k, restart j draws from its own stream (seed, k, j)."""
         net, r, u = self._generator(upload), self.restarts, len(upload)
-        known = upload.knows.labels
-        known = infer_labels(upload, seed=seed) if known is None else known  # (U, B)
+        known = known_labels(upload, seed)  # (U, B)
         imitate, shape = upload.imitator(), (upload.batch, *upload.model.shape)
 
         def images(z: Tensor) -> Tensor:  # (P, B·n) -> (P, B, C, H, W)

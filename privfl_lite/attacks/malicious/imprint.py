@@ -23,7 +23,7 @@ from ...values import Part, Positive
 from ...wire import Upload
 from ..analytic.closed_form import row_quotients
 from ..base import Attack, Reconstruction
-from ..labels import infer_labels
+from ..labels import known_labels
 
 Edges = Annotated[Tensor, Array("rising numbers (bins,), two or more", (1,))]
 
@@ -105,8 +105,7 @@ class ImprintReadout(Attack):
             gray = row.new_full((upload.batch - len(best), row.shape[1]), 0.5)
             images.append(torch.cat([row[best], gray]))
             cost.append(b.abs()[~strong].sum() / b.abs().sum())
-        labels = upload.knows.labels
-        labels = infer_labels(upload, seed=seed) if labels is None else labels
+        labels = known_labels(upload, seed)
         found = torch.cat(images).reshape(-1, *upload.model.shape)
         return Reconstruction(found, labels.flatten(), torch.stack(cost))
 

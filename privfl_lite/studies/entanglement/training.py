@@ -19,13 +19,13 @@ import torch
 from torch import Tensor
 
 from ... import models
-from ...attacks.membership.scores import LabelOracle, boundary_scores, gap_scores, loss_scores
-from ...client import train_one
+from ...attacks.membership import LabelOracle, boundary_scores, gap_scores, loss_scores
 from ...data import load
 from ...defenses import CAFL, POGZFL, Defense, Entangle
 from ...federated import FedAvg, Report
 from ...metrics import auc, auc_interval, wilson
 from ...runtime import generator, needs
+from ...training import train_one
 from ...wire import Plan
 from ..base import Study
 from ..membership.attack import local_model, matched

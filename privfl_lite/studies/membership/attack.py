@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ...attacks.membership.scores import (
+from ...attacks.membership import (
     LabelOracle,
     boundary_scores,
     gap_scores,

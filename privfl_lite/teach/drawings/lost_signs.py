@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import product
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -32,7 +34,7 @@ def candidates() -> list[tuple[float, float]]:
     return found
 
 
-def _at(u: tuple[float, float]) -> tuple[float, float]:
+def _at(u: Sequence[Any]) -> tuple[Any, Any]:
     return MIDDLE[0] + SCALE * u[0], MIDDLE[1] + SCALE * u[1]
 
 
@@ -56,9 +58,9 @@ def draw() -> Figure:
             _line(ax, weights, value, ink, dash)
     for u in candidates():
         fits = abs(abs(np.dot(WEIGHTS[2], u)) - sizes()[2]) < 1e-6
-        x, y = _at(u)
+        across, up = _at(u)
         face = COLORS["attack"] if fits else "white"
-        ax.plot(x, y, "o", ms=10, mfc=face, mec=COLORS["attack"] if fits else INK, zorder=3)
+        ax.plot(across, up, "o", ms=10, mfc=face, mec=COLORS["attack"] if fits else INK, zorder=3)
     write(ax, *_at((0.19, -0.42)), "true", COLORS["attack"])
     write(ax, *_at((-0.45, 0.13)), "both signs\nturned", COLORS["attack"])
     write(ax, *_at((0.5, 0.05)), "image 1")

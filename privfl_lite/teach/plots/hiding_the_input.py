@@ -68,7 +68,7 @@ def condition(rounds: Sequence[int], bands: Mapping[int, np.ndarray]) -> Figure:
         ax.fill_between(rounds, low, high, color=COLORS[color], alpha=0.2, lw=0)
     ax.set(xscale="log", yscale="log", xlabel="encodings per image, E/n")
     ax.set(ylabel="condition number σ₁/σₙ")
-    ax.set_xticks(rounds, rounds)
+    ax.set_xticks(rounds, list(map(str, rounds)))
     ax.legend()
     return fig
 
@@ -83,7 +83,7 @@ def decoders(rounds: Sequence[int], scores: Mapping[str, np.ndarray]) -> Figure:
             for r, values in zip(rounds, draws, strict=True):
                 ax.plot([r] * len(values), values, ".", color=COLORS[color], alpha=0.6)
     ax.set(xscale="log", xlabel="encodings per image, E/n", ylabel="PSNR (dB)", ylim=(0, 155))
-    ax.set_xticks(rounds, rounds)
+    ax.set_xticks(rounds, list(map(str, rounds)))
     ax.minorticks_off()
     ax.legend(fontsize=10, loc="upper left")
     return fig
