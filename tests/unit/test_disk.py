@@ -291,3 +291,13 @@ def test_outputs_are_tried_before_the_work(words, says, capsys, monkeypatch):
     assert says in told.err and not told.out
     assert main(["attack", "gs", "--json", ""]) == 2
     assert "--json needs the name of a file" in capsys.readouterr().err
+
+
+def test_what_others_write_beside_a_locked_file_stays(tmp_path):
+    """Only what was left half-written of the file itself, or of its part, is removed."""
+    mine = [".run[1].pt.77-0a1b2c3d.tmp", ".run[1].part.pt.78-0a1b2c3d.tmp"]
+    others = [".run[1].json.79-0a1b2c3d.tmp", ".run[1].pt.json.80-0a1b2c3d.tmp", ".run1.pt.tmp"]
+    for name in (*mine, *others):
+        (tmp_path / name).touch()
+    with disk.alone(tmp_path / "run[1].pt", "it"):
+        assert sorted(p.name for p in tmp_path.glob("*.tmp")) == sorted(others)

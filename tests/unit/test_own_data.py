@@ -210,3 +210,36 @@ def test_a_file_never_runs_code(tmp_path):
     with pytest.raises(pf.PrivflError, match="could run code"):
         read_tensors(tmp_path / "trap.pt")
     assert not (tmp_path / "sprung").exists()
+
+
+def test_every_flipped_bit_of_a_saved_tensor_is_noticed(tmp_path, refused):
+    """``torch.save`` writes checksums, at which ``torch.load`` does not look."""
+    path, value = tmp_path / "upload.pt", torch.linspace(-1, 1, 7)
+    torch.save({"a": value}, path)
+    good = path.read_bytes()
+    first = good.index(value.numpy().tobytes())
+    for bit in range(8 * first, 8 * (first + 28), 5):
+        bad = bytearray(good)
+        bad[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(bad)
+        assert not torch.equal(torch.load(path, weights_only=True)["a"], value)
+        refused(lambda: read_tensors(path), "upload.pt is damaged: it does not match its own")
+    path.write_bytes(good)
+    assert torch.equal(read_tensors(path)["a"], value)
+    torch.save([value], path, _use_new_zipfile_serialization=False)  # an old form, without any
+    assert torch.equal(read_tensors(path)[0], value)
+
+
+def test_every_flipped_bit_of_an_upload_is_refused_or_changes_nothing(tmp_path):
+    path, value = tmp_path / "upload.pt", torch.linspace(-1, 1, 7)
+    torch.save({"a": value}, path)
+    good = path.read_bytes()
+    for bit in range(0, 8 * len(good), 7):
+        bad = bytearray(good)
+        bad[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(bad)
+        try:
+            found = read_tensors(path)
+        except pf.PrivflError:
+            continue
+        assert list(found) == ["a"] and torch.equal(found["a"], value)
