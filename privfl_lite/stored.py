@@ -130,9 +130,9 @@ def _whole(path: Path) -> bool:
 
     Files of the form before PyTorch 1.6, no archives, have none.
     """
-    if not zipfile.is_zipfile(path):
-        return True
     try:
+        if not zipfile.is_zipfile(path):
+            return True
         with zipfile.ZipFile(path) as archive:
             return archive.testzip() is None
     except Exception:  # a damaged archive fails in many ways

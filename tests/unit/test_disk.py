@@ -220,7 +220,7 @@ def test_a_killed_study_leaves_no_lock_and_nothing_half_written(tmp_path):
         time.sleep(0.01)
     process.send_signal(signal.SIGKILL)
     process.communicate()
-    (part.parent / ".squares.json.1-dead.tmp").touch()  # as if killed while it wrote
+    (part.parent / ".squares.json.1-deadbeef.tmp").touch()  # as if killed while it wrote
     out, err = start(tmp_path, 0).communicate(timeout=120)
     assert out == "[0, 1, 4, 9, 16, 25]\n" and not err
     assert len((tmp_path / "calls").read_text()) in (6, 7)  # the cell in progress, once more
