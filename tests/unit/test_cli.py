@@ -405,8 +405,7 @@ def test_a_long_command_shows_progress_and_a_short_one_does_not(bar_clock, capsy
 
 def test_a_reader_that_goes_away_is_no_fault():
     """``privfl study list | head -1``: no traceback."""
-    done = subprocess.Popen(
-        [*PRIVFL, "study", "list"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    done.stdout.close()
-    assert done.stderr.read() == "" and done.wait() == 141
+    pipe = subprocess.PIPE
+    with subprocess.Popen([*PRIVFL, "study", "list"], stdout=pipe, stderr=pipe, text=True) as done:
+        done.stdout.close()
+        assert done.stderr.read() == "" and done.wait() == 141

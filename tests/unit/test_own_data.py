@@ -243,3 +243,14 @@ def test_every_flipped_bit_of_an_upload_is_refused_or_changes_nothing(tmp_path):
         except pf.PrivflError:
             continue
         assert list(found) == ["a"] and torch.equal(found["a"], value)
+
+
+def test_files_of_every_kind_get_one_sentence(tmp_path):
+    kinds = [b"", b"\0" * 64, b"root:x:0:0:root\n", b"PK\3\4", b"\x80\2.", b"{}", b"\xff" * 9, b"."]
+    for suffix in (".pt", ".safetensors", ".txt"):
+        path = tmp_path / f"own{suffix}"
+        for kind in (*kinds, *(bytes([i]) + b"0:a\n." for i in range(256))):
+            path.write_bytes(kind)
+            with pytest.raises(pf.PrivflError, match=r"^own\.") as error:
+                read_tensors(path)
+            assert "\n" not in str(error.value)
