@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import os
 import sys
 from pathlib import Path
 
@@ -75,7 +76,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run one command; 0 on success, 2 on bad input, 130 when interrupted."""
+    """Run one command; 0 on success, 2 on bad input, 130 when interrupted, 141 when not read."""
     args = parser().parse_args(argv)
     try:
         _check_outputs(args)
@@ -88,6 +89,10 @@ def main(argv: list[str] | None = None) -> int:
         if args.json:
             args.outputs["json"] = _json_text(result)
         _write_outputs(args)
+        sys.stdout.flush()
+    except BrokenPipeError:  # `| head` has read enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # for what is flushed at the end
+        return 141
     except PrivflError as error:
         print(f"privfl: {error}", file=sys.stderr)
         return 2

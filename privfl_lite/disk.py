@@ -8,6 +8,7 @@ step: whoever reads sees the old one or the new one. A record is a JSON object w
 from __future__ import annotations
 
 import contextlib
+import glob
 import hashlib
 import json
 import os
@@ -24,6 +25,12 @@ PROBE = 65536  # bytes that must fit before the work begins
 def _beside(path: Path) -> Path:
     """A name for the time of writing, in the same folder: of this process and this call alone."""
     return path.with_name(f".{path.name[:80]}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
+
+
+def _left_by_others(path: Path) -> Iterator[Path]:
+    """What was half-written of ``path`` and of its part, and nothing of files with like names."""
+    for name in (path.name, path.with_suffix(f".part{path.suffix}").name):
+        yield from path.parent.glob(f".{glob.escape(name[:80])}.[0-9]*-{'[0-9a-f]' * 8}.tmp")
 
 
 def _write(path: Path, data: bytes, mode: int) -> None:
@@ -144,7 +151,7 @@ def alone(path: Path, what: str) -> Iterator[bool]:
         lock.acquire()
     try:
         file.write_text(str(os.getpid()))
-        for left in path.parent.glob(f".{path.stem}.*.tmp"):
+        for left in _left_by_others(path):
             left.unlink(missing_ok=True)
         yield waited
     finally:

@@ -195,6 +195,13 @@ class Either(Rule):
         words = [item for item in self.items if isinstance(item, Word)]
         if words and isinstance(value, str):
             return words[0].sentence(name, value)
+        ranges = [item for item in self.items if isinstance(item, Number)]
+        if (
+            len(ranges) == 1
+            and isinstance(value, numbers.Real)
+            and cast(float, value) > ranges[0].high
+        ):
+            return ranges[0].sentence(name, value)  # says where it ends
         return super().sentence(name, value)
 
 

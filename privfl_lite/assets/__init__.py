@@ -25,6 +25,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import filelock
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 from ..runtime import PrivflError, choose, progress
@@ -88,11 +89,19 @@ def _state(home: Path) -> str:
     if not home.exists():
         return "missing"
     try:
-        files = json.loads((home / "manifest.json").read_text())["files"]
-        good = files and all(sha256(home / file) == digest for file, digest in files.items())
-    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        manifest = json.loads((home / "manifest.json").read_text())
+        files, there = manifest["files"], {path.name for path in home.glob("*.safetensors")}
+        good = files and there == {*files}
+        good = good and all(_source(home / file) == manifest["source"] for file in files)
+        good = good and all(sha256(home / file) == digest for file, digest in files.items())
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, SafetensorError):
         good = False
     return "ready" if good else "damaged"
+
+
+def _source(file: Path) -> str:
+    with safe_open(file, "pt") as held:
+        return held.metadata()["source"]
 
 
 def _fill(home: Path, source: Source) -> str:

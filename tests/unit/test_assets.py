@@ -105,8 +105,11 @@ def test_fetch_verifies_converts_and_keeps_nothing_else(toy, tmp_path):
     assert not list(tmp_path.rglob("escaped.bin")), "a member escaped from its folder"
 
 
+HARMS = ["truncate", "alter", "delete", "manifest", "empty manifest", "source", "unlisted"]
+
+
 @posix
-@pytest.mark.parametrize("harm", ["truncate", "alter", "delete", "manifest", "empty manifest"])
+@pytest.mark.parametrize("harm", HARMS)
 def test_damage_is_noticed_and_replaced(toy, harm):
     home = assets.fetch("toy")
     file, manifest = home / "toy.safetensors", home / "manifest.json"
@@ -117,6 +120,11 @@ def test_damage_is_noticed_and_replaced(toy, harm):
         file.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
     elif harm == "delete":
         file.unlink()
+    elif harm == "source":  # one flipped bit in where it came from
+        held = json.loads(manifest.read_text())
+        manifest.write_text(json.dumps({**held, "source": held["source"][:-1] + "?"}))
+    elif harm == "unlisted":  # a manifest of some of the files would say nothing of the others
+        (home / "more.safetensors").write_bytes(data)
     else:
         manifest.write_text('{"files": {}}' if harm == "empty manifest" else "{")
     assert assets.status()["toy"] == "damaged"

@@ -401,3 +401,11 @@ def test_a_long_command_shows_progress_and_a_short_one_does_not(bar_clock, capsy
     assert "GS:" in capsys.readouterr().err
     assert main("attack gs --images 1 --steps 40 --quiet".split()) == 0
     assert capsys.readouterr().err == ""
+
+
+def test_a_reader_that_goes_away_is_no_fault():
+    """``privfl study list | head -1``: no traceback."""
+    pipe = subprocess.PIPE
+    with subprocess.Popen([*PRIVFL, "study", "list"], stdout=pipe, stderr=pipe, text=True) as done:
+        done.stdout.close()
+        assert done.stderr.read() == "" and done.wait() == 141

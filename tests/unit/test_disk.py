@@ -220,7 +220,7 @@ def test_a_killed_study_leaves_no_lock_and_nothing_half_written(tmp_path):
         time.sleep(0.01)
     process.send_signal(signal.SIGKILL)
     process.communicate()
-    (part.parent / ".squares.json.1-dead.tmp").touch()  # as if killed while it wrote
+    (part.parent / ".squares.json.1-deadbeef.tmp").touch()  # as if killed while it wrote
     out, err = start(tmp_path, 0).communicate(timeout=120)
     assert out == "[0, 1, 4, 9, 16, 25]\n" and not err
     assert len((tmp_path / "calls").read_text()) in (6, 7)  # the cell in progress, once more
@@ -291,3 +291,13 @@ def test_outputs_are_tried_before_the_work(words, says, capsys, monkeypatch):
     assert says in told.err and not told.out
     assert main(["attack", "gs", "--json", ""]) == 2
     assert "--json needs the name of a file" in capsys.readouterr().err
+
+
+def test_what_others_write_beside_a_locked_file_stays(tmp_path):
+    """Only what was left half-written of the file itself, or of its part, is removed."""
+    mine = [".run[1].pt.77-0a1b2c3d.tmp", ".run[1].part.pt.78-0a1b2c3d.tmp"]
+    others = [".run[1].json.79-0a1b2c3d.tmp", ".run[1].pt.json.80-0a1b2c3d.tmp", ".run1.pt.tmp"]
+    for name in (*mine, *others):
+        (tmp_path / name).touch()
+    with disk.alone(tmp_path / "run[1].pt", "it"):
+        assert sorted(p.name for p in tmp_path.glob("*.tmp")) == sorted(others)

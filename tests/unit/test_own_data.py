@@ -210,3 +210,47 @@ def test_a_file_never_runs_code(tmp_path):
     with pytest.raises(pf.PrivflError, match="could run code"):
         read_tensors(tmp_path / "trap.pt")
     assert not (tmp_path / "sprung").exists()
+
+
+def test_every_flipped_bit_of_a_saved_tensor_is_noticed(tmp_path, refused):
+    """``torch.save`` writes checksums, at which ``torch.load`` does not look."""
+    path, value = tmp_path / "upload.pt", torch.linspace(-1, 1, 7)
+    torch.save({"a": value}, path)
+    good = path.read_bytes()
+    first = good.index(value.numpy().tobytes())
+    for bit in range(8 * first, 8 * (first + 28), 5):
+        bad = bytearray(good)
+        bad[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(bad)
+        assert not torch.equal(torch.load(path, weights_only=True)["a"], value)
+        refused(lambda: read_tensors(path), "upload.pt is damaged: it does not match its own")
+    path.write_bytes(good)
+    assert torch.equal(read_tensors(path)["a"], value)
+    torch.save([value], path, _use_new_zipfile_serialization=False)  # an old form, without any
+    assert torch.equal(read_tensors(path)[0], value)
+
+
+def test_every_flipped_bit_of_an_upload_is_refused_or_changes_nothing(tmp_path):
+    path, value = tmp_path / "upload.pt", torch.linspace(-1, 1, 7)
+    torch.save({"a": value}, path)
+    good = path.read_bytes()
+    for bit in range(0, 8 * len(good), 7):
+        bad = bytearray(good)
+        bad[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(bad)
+        try:
+            found = read_tensors(path)
+        except pf.PrivflError:
+            continue
+        assert list(found) == ["a"] and torch.equal(found["a"], value)
+
+
+def test_files_of_every_kind_get_one_sentence(tmp_path):
+    kinds = [b"", b"\0" * 64, b"root:x:0:0:root\n", b"PK\3\4", b"\x80\2.", b"{}", b"\xff" * 9, b"."]
+    for suffix in (".pt", ".safetensors", ".txt"):
+        path = tmp_path / f"own{suffix}"
+        for kind in (*kinds, *(bytes([i]) + b"0:a\n." for i in range(256))):
+            path.write_bytes(kind)
+            with pytest.raises(pf.PrivflError, match=r"^own\.") as error:
+                read_tensors(path)
+            assert "\n" not in str(error.value)
