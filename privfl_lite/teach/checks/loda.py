@@ -163,4 +163,4 @@ def check_read_encodings(
                 "return the middle, not the lower bound": low.amax(0),
                 "return the middle, not the upper bound": high.amin(0),
             }
-            raise hint(found, wrongs, "the middle between the largest lower and smallest upper bound")
+            raise hint(found, wrongs, "it is the middle between the bounds")

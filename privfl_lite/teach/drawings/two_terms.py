@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from ..figures import COLORS
-from .kit import arrow, box, numbers, paper, write
+from .kit import INK, arrow, box, paper, write
 
 PRIVATE = (0.35, 0.6)  # x*, two pixels
 HELD = (0.4, 1.6)  # how strongly the features hold each pixel: the eigenvalues of GᵀG
@@ -39,7 +39,7 @@ def draw() -> Figure:
         (11.0, "private x*", PRIVATE, "g(x*)"),
         (7.2, "obscured x′", made, "g(x′)"),
     ):
-        numbers(ax, 0.8, y, [image], size=1.2)
+        _pixels(ax, 0.8, y - 1.2, 1.2, image)
         write(ax, 2.0, y + 0.4, name, weight="bold")
         arrow(ax, (3.5, y - 0.6), (4.6, y - 0.6))
         box(ax, 4.7, y - 1.2, 2.7, 1.2, "public g", "stone")
@@ -57,9 +57,17 @@ def draw() -> Figure:
     return fig
 
 
+def _pixels(ax: Axes, x: float, y: float, size: float, image: Pixels) -> None:
+    """Gray squares, 0 black and 1 white, with their values."""
+    for i, value in enumerate(image):
+        ax.add_patch(Rectangle((x + size * i, y), size, size, fc=str(value), ec=INK, lw=1.2))
+        ink = "white" if value < 0.5 else INK
+        write(ax, x + size * (i + 0.5), y + size / 2, f"{value:g}", ink)
+
+
 def _square(ax: Axes, x: float, y: float, size: float, c: float, words: str) -> None:
     """The box of two pixels: the private image, and the encoding for this c."""
-    ax.add_patch(Rectangle((x, y), size, size, fc="#f2f5f7", ec="#1f2a35", lw=1.6))
+    ax.add_patch(Rectangle((x, y), size, size, fc="#f2f5f7", ec=INK, lw=1.6))
     here, there = ((x + size * a, y + size * b) for a, b in (PRIVATE, encoding(c)))
     if here != there:
         arrow(ax, here, there, color=COLORS["defense"])

@@ -114,7 +114,7 @@ def grid(
     found: Iterable[str] = (),
     notes: Mapping[str, Sequence[str]] | None = None,
 ) -> Figure:
-    """Named rows of images; ``found``: rows that an attacker made; ``notes``: words below images."""
+    """Named rows of images; ``found``: rows of an attacker's; ``notes``: words below images."""
     count = len(next(iter(rows.values())))
     fig, axes = plt.subplots(len(rows), count, figsize=size, squeeze=False)
     for axs, (name, images) in zip(axes, rows.items(), strict=True):
