@@ -11,7 +11,7 @@ from checkout import ROOT
 
 from privfl_lite.studies import NAMES
 
-PENDING = {"loda"}  # not in the second edition's form yet
+PENDING: set[str] = set()
 PARTS = ("II ", "III ")
 
 

@@ -18,6 +18,7 @@ from privfl_lite.runtime import generator
 from privfl_lite.studies import STUDIES
 from privfl_lite.teach import ledger
 from privfl_lite.teach.checks import loda as checks
+from privfl_lite.teach.drawings import two_terms
 
 SEEDS = range(3)
 SIDE = 4
@@ -467,3 +468,60 @@ def test_check_unpush(expect) -> None:
         (lambda e, s, k: None, "replace the dots"),
     ):
         expect(checks.check_unpush, wrong, hint)
+
+
+def read_encodings(encodings: Tensor, kappas: Tensor, pool: Tensor) -> tuple[Tensor, Tensor]:
+    low, high, starts = torch.zeros_like(pool[0]), torch.ones_like(pool[0]), []
+    for e, kappa in zip(encodings, kappas, strict=True):
+        edge = (kappa * pool - e) / (kappa - 1)
+        least, most = (edge.masked_fill(w, s * torch.inf) for w, s in ((e >= 1, -1), (e <= 0, 1)))
+        wrong = (least - high).clamp(min=0) + (low - most).clamp(min=0)
+        k = int(wrong.flatten(1).sum(1).argmin())
+        low, high = torch.maximum(low, least[k]), torch.minimum(high, most[k])
+        starts.append(k)
+    return (low + high) / 2, torch.tensor(starts)
+
+
+def test_check_read_encodings(expect) -> None:
+    expect(checks.check_read_encodings, read_encodings, "Right")
+
+    def on_walls(e: Tensor, kappas: Tensor, pool: Tensor) -> tuple[Tensor, Tensor]:
+        starts = read_encodings(e, kappas, pool)[1]
+        k = kappas[:, None, None, None]
+        return ((k * pool[starts] - e) / (k - 1)).mean(0), starts
+
+    def first_alone(e: Tensor, k: Tensor, pool: Tensor) -> tuple[Tensor, Tensor]:
+        return read_encodings(e[:1], k[:1], pool)[0], read_encodings(e, k, pool)[1]
+
+    for wrong, hint in (
+        (first_alone, "first"),
+        (on_walls, "a bound, not the pixel"),
+        (lambda e, k, pool: (e.mean(0), read_encodings(e, k, pool)[1]), "between the bounds"),
+        (lambda e, k, pool: (e[0], torch.arange(len(e))), "not the starts"),
+        (lambda e, k, pool: read_encodings(e, k, pool)[0], "return two things"),
+        (lambda e, k, pool: (e, read_encodings(e, k, pool)[1]), "has shape"),
+        (lambda e, k, pool: ..., "replace the dots"),
+    ):
+        expect(checks.check_read_encodings, wrong, hint)
+
+
+# --- the example by hand ---
+
+
+@pytest.mark.parametrize("c", two_terms.WEIGHTS)
+def test_the_example_by_hand_is_what_the_package_finds(c: float) -> None:
+    """The drawing's encodings are those of the text, and Algorithm 1's over many starts."""
+    root = torch.tensor(two_terms.HELD).double().sqrt()
+    g, x = Features(lambda x: x * root), torch.tensor(two_terms.PRIVATE).double().view(1, 2, 1, 1)
+    starts = torch.tensor(list(product((0.05, 0.5, 0.95), repeat=2))).double().view(9, 2, 1, 1)
+    made = obscure(g, x.expand_as(starts), starts, c, 2000, 0.05, shrink=True, show=False).images
+    best = made[objective(g, made, x.expand_as(made), c).argmin()].flatten()
+    want = torch.tensor(two_terms.encoding(c)).double()
+    torch.testing.assert_close(best, want, atol=1e-3, rtol=0)
+    assert want.tolist() == {0.2: [0.35, 0.6], 1.0: [1.0, 0.6], 2.0: [1.0, 0.0]}[c]
+    if c == 1.0:  # Eq. 5 fails at the wall; a start left of x* ends at the other one
+        r = stationarity(g, want.view(1, 2, 1, 1), c)(x).flatten()
+        torch.testing.assert_close(r, torch.tensor([-0.39, 0.0]).double())
+        begin = torch.tensor([0.2, 0.9]).double().view(1, 2, 1, 1)
+        end = obscure(g, x, begin, c, 2000, 0.05, shrink=True, show=False).images.flatten()
+        torch.testing.assert_close(end, torch.tensor([0.0, 0.6]).double(), atol=1e-3, rtol=0)

@@ -8,7 +8,20 @@ import torch
 from torch import Tensor
 
 from ...runtime import generator
-from ..check import TRIALS, Wrong, as_tensor, begun, close, exercise, hint, mask, number, tensor
+from ..check import (
+    TRIALS,
+    Wrong,
+    as_tensor,
+    begun,
+    close,
+    exercise,
+    hint,
+    mask,
+    number,
+    pair,
+    tensor,
+)
+from ..plots.loda import bounds
 
 
 @exercise("Zero at an encoding inside the box; on the walls it need not be.")
@@ -116,3 +129,38 @@ def check_unpush(unpush: Callable[[Tensor, Tensor, float], Tensor]) -> None:
                 "the sign is turned: x' = x* + κ(s − x*)": (e - kappa * t) / (kappa - 1),
             }
             raise hint(found[~walls], wrongs, "solve x' = x* + κ(s − x*) for x*")
+
+
+@exercise("Eight encodings are enough for a picture, and nobody told you where they began.")
+def check_read_encodings(
+    read_encodings: Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]],
+) -> None:
+    """``read_encodings(encodings, kappas, pool)`` -> x* (C, H, W), places of the starts (E,)."""
+    for trial in range(TRIALS):
+        rng = generator(trial)
+        pool = torch.rand(12, 3, 6, 6, generator=rng).double()
+        x = torch.rand(3, 6, 6, generator=rng).double()
+        own = torch.randperm(12, generator=rng)[:4]
+        kappas = 1.5 + 3 * torch.rand(4, generator=rng).double()
+        k = kappas[:, None, None, None]
+        e = (x + k * (pool[own] - x)).clamp(0, 1)
+        answer = begun(read_encodings(e.clone(), kappas.clone(), pool.clone()))
+        if not pair(answer):
+            raise Wrong("return two things: the private image and the places of the starts")
+        if not close(tensor(answer[1], (4,), "the places of the starts"), own):
+            says = "a wrong start asks for private pixels below 0 or above 1"
+            raise Wrong(f"these are not the starts; {says}, and walls are bounds")
+        found = tensor(answer[0], (3, 6, 6), "the private image")
+        low, high = bounds(e, pool[own], k)
+        if not close(found, (low.amax(0) + high.amin(0)) / 2):
+            edge = (k * pool[own] - e) / (k - 1)
+            wrongs = {
+                "use all encodings, not the first alone": (low + high)[0] / 2,
+                "take the largest lower and the smallest upper bound, not means": (
+                    (low + high).mean(0) / 2
+                ),
+                "on a wall the solution is a bound, not the pixel": edge.mean(0),
+                "return the middle, not the lower bound": low.amax(0),
+                "return the middle, not the upper bound": high.amin(0),
+            }
+            raise hint(found, wrongs, "it is the middle between the bounds")
