@@ -13,6 +13,8 @@ import json
 import math
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from . import __version__, disk
@@ -65,6 +67,20 @@ def _write_outputs(args: argparse.Namespace) -> None:
         raise PrivflError("; ".join(failed))
 
 
+@contextmanager
+def _quiet(asked: bool) -> Iterator[None]:
+    """Inside, there is no progress bar if that was asked for, of defenses neither."""
+    before = os.environ.get("PRIVFL_PROGRESS")
+    if asked:
+        os.environ["PRIVFL_PROGRESS"] = "0"
+    try:
+        yield
+    finally:
+        os.environ.pop("PRIVFL_PROGRESS", None)
+        if before is not None:
+            os.environ["PRIVFL_PROGRESS"] = before
+
+
 def parser() -> argparse.ArgumentParser:
     """All commands and their options."""
     top = Parser(prog="privfl", description="Gradient leakage in federated learning, hands on.")
@@ -85,7 +101,8 @@ def main(argv: list[str] | None = None) -> int:
 
             torch.set_num_threads(args.threads)
         args.outputs = {}  # option -> what goes into its file; a command adds its own
-        result = args.run(args)
+        with _quiet(args.quiet):
+            result = args.run(args)
         if args.json:
             args.outputs["json"] = _json_text(result)
         _write_outputs(args)

@@ -147,14 +147,16 @@ def build_attack(args: argparse.Namespace, name: str, defense: str, strict: bool
     """The attack of this name; "informed" is the one that answers the defense."""
     from ..written import read
 
-    table = {"informed": pf.attacks.INFORMED[_first(defense)], **pf.attacks.ATTACKS}
+    table, first = dict(pf.attacks.ATTACKS), _first(defense)
+    if first in pf.attacks.INFORMED:
+        table["informed"] = pf.attacks.INFORMED[first]
+    elif name.partition(":")[0] == "informed":
+        raise PrivflError(f"no attack answers {first} yet; name one in attacks.INFORMED")
     takes = {field.name for field in fields(table[choose("attack", name.partition(":")[0], table)])}
     given = {k: v for k in ("steps", "restarts") if (v := getattr(args, k)) is not None}
     if strict and (wrong := [k for k in given if k not in takes]):
         raise PrivflError(f"{name} takes no --{wrong[0]}")
     given = {k: v for k, v in given.items() if k in takes}
-    if args.quiet and "show" in takes:
-        given["show"] = False
     return read("attack", table, name, **given)
 
 

@@ -401,6 +401,9 @@ def test_a_long_command_shows_progress_and_a_short_one_does_not(bar_clock, capsy
     assert "GS:" in capsys.readouterr().err
     assert main("attack gs --images 1 --steps 40 --quiet".split()) == 0
     assert capsys.readouterr().err == ""
+    crafting = "attack closed_form --model mlp --images 1 --defense dcs2:steps=60 --quiet"
+    assert main(crafting.split()) == 0  # a defense has a bar of its own
+    assert capsys.readouterr().err == ""
 
 
 def test_a_reader_that_goes_away_is_no_fault():
@@ -409,3 +412,11 @@ def test_a_reader_that_goes_away_is_no_fault():
     with subprocess.Popen([*PRIVFL, "study", "list"], stdout=pipe, stderr=pipe, text=True) as done:
         done.stdout.close()
         assert done.stderr.read() == "" and done.wait() == 141
+
+
+def test_a_defense_that_nobody_answers_yet_is_attacked_all_the_same(monkeypatch, capsys):
+    monkeypatch.delitem(pf.attacks.INFORMED, "prune")
+    words = "--model mlp --images 1 --defense prune:rate=0.1 --quiet".split()
+    assert main(["attack", "closed_form", *words]) == 0
+    assert main(["attack", "informed", *words]) == 2
+    assert "no attack answers prune yet" in capsys.readouterr().err
