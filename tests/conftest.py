@@ -13,10 +13,9 @@ import hermetic  # noqa: F401  (first)
 import pytest
 import torch
 from chromium import open_browser
-from stand_ins import TEST, TRAIN, cifar10, lpips
+from stand_ins import in_place
 
 import privfl_lite as pf
-from privfl_lite import downloads
 
 torch.set_num_threads(1)
 
@@ -61,19 +60,8 @@ def stand_ins(tmp_path_factory: pytest.TempPathFactory) -> Iterator[bool]:
         yield True
         return
 
-    def forget() -> None:
-        pf.data._load.cache_clear()
-        pf.metrics.perceptual._lpips_net.cache_clear()
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PRIVFL_CACHE", str(tmp_path_factory.mktemp("stand-ins")))
-        _, *rest = downloads.REMOTE["cifar10"]
-        patch.setitem(downloads.REMOTE, "cifar10", ((TRAIN, TEST), *rest))
-        forget()
-        pf.assets.fetch("cifar10", cifar10)
-        pf.assets.fetch("lpips", lpips)
+    with in_place(tmp_path_factory.mktemp("stand-ins"), ("cifar10", "lpips")):
         yield False
-    forget()
 
 
 @pytest.fixture

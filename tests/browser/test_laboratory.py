@@ -188,8 +188,19 @@ def test_pruning_stops_the_plain_server_and_not_the_informed_one(visit):
 def test_a_batch_is_read_off_a_dense_layer(visit):
     page = visit("#lab=1&net=dense&act=relu&batch=4")
     assert page.locator("[aria-label='Pictures in the batch'] button").count() == 4
-    assert guess(page) > 60
+    assert guess(page, "All of them") > 60
     assert page.evaluate(f"{LAB}.last.labels") == [0, 2, 3, 7]
+    assert "4 of 4 pictures" in page.inner_text(".pfl-result")
+
+
+def test_of_a_large_batch_the_pictures_are_counted(visit):
+    """One that is not found does not hide that others were."""
+    page = visit("#lab=1&net=dense&act=relu&batch=8")
+    assert guess(page, "Some of them") < 14
+    found = page.evaluate(f"{LAB}.last.psnr.filter((v) => v >= 20).length")
+    assert 1 < found < 8
+    said = page.inner_text(".pfl-result")
+    assert f"{found} of 8 pictures" in said and "You guessed so." in said
 
 
 def test_no_answer_and_no_search_before_a_guess(visit):
@@ -297,6 +308,7 @@ def test_bad_files_are_answered_in_one_sentence(visit):
     page.evaluate(DROP, [[1, 2, 3], "notes.txt", "text/plain"])
     page.wait_for_function("() => document.querySelector('.pfl-error').textContent")
     assert error.inner_text() == "“notes.txt” is not a picture that this browser can read."
+    assert page.evaluate(f"{LAB}.picture.name") == "digit 3", "and the grid stays as it is"
     page.evaluate(DROP, [[1, 2, 3], "broken.png", "image/png"])
     page.wait_for_function(
         "() => document.querySelector('.pfl-error').textContent.includes('broken')"

@@ -83,7 +83,7 @@ def _settings(profile: str) -> dict:
         },
         "gs": {"steps": 5000 if large else 500, "tv": 1e-4, "tv_pruned": 1e-3},
         "panel": {"c": [5, 10, 20, 50], "steps": [50, 500], "tv": 3.0, "rate": 1e-5},
-        "attacked": "resnet18, untrained" if large else "lenet (sigmoid), untrained",
+        "attacked": "resnet18 (ReLU), untrained" if large else "lenet (sigmoid), untrained",
         "seed": 0,
     }
 

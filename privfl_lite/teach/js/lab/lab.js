@@ -6,10 +6,10 @@ import { dress } from "../explore/kit/style.js";
 import { openPack } from "../engine/pack.js";
 import { Pad } from "./pad.js";
 import { readPhoto } from "./photo.js";
-import { NETWORKS, outcome, readHash, readSetting, startOf, writeHash } from "./settings.js";
+import { guesses, NETWORKS, outcome, readHash, readSetting, recognized, startOf, writeHash } from "./settings.js";
 import { Curves, mosaic, paint, xray } from "./show.js";
 import { CSS } from "./style.js";
-import { build, defenseSliders, sentence, tensorList, thumb } from "./view.js";
+import { build, button, defenseSliders, sentence, tensorList, thumb } from "./view.js";
 
 const SHAPES = { gray: [1, 28, 28], color: [3, 32, 32] };
 const EVALUATIONS = { gray: { lbfgs: 400, adam: 600 }, color: { lbfgs: 600, adam: 800 } }; // of one start
@@ -36,7 +36,7 @@ class Laboratory {
     this.setting = (hash && readHash(location.hash)) || readSetting(setting);
     this.reduced = matchMedia("(prefers-reduced-motion: reduce)");
     dress(el);
-    const handlers = ["file", "erase", "clear", "label", "choose", "guess", "stop", "again", "network", "view", "share"];
+    const handlers = ["file", "erase", "clear", "label", "choose", "stop", "again", "network", "view", "share"];
     const on = Object.fromEntries(handlers.map((name) => [name, (...given) => this[`on_${name}`](...given)]));
     this.pad = new Pad({ onStroke: () => this.pictureChanged(), say: (text) => this.say(text) });
     this.curves = new Curves();
@@ -110,8 +110,10 @@ class Laboratory {
   async on_file(file) {
     if (!file) return;
     try {
-      if (!this.setting.color && !this.small) this.choose("color", true); // a photograph has colors
-      this.put(await readPhoto(file, SHAPES[this.kind]), "your picture");
+      const color = this.setting.color || !this.small; // a photograph has colors
+      const pixels = await readPhoto(file, SHAPES[color ? "color" : "gray"]);
+      if (color !== this.setting.color) this.choose("color", color);
+      this.put(pixels, "your picture");
     } catch (error) {
       this.fail(error.message);
     }
@@ -265,7 +267,7 @@ class Laboratory {
     if (data.id !== this.id) return;
     this.showState(false);
     this.showProgress(data, true);
-    if (!this.counted) this.tally = [this.tally[0] + (outcome(worst(data)) === this.guess), this.tally[1] + 1];
+    if (!this.counted) this.tally = [this.tally[0] + (outcome(data.psnr) === this.guess), this.tally[1] + 1];
     this.counted = true;
     this.showResult(data);
   }
@@ -282,6 +284,7 @@ class Laboratory {
     v.says.replaceChildren(...sentence(setting, this.chapters));
     v.ours.replaceChildren(...this.ours[this.kind].map((p) => thumb(p, () => this.put(p.pixels, p.name, p.label))));
     v.question.textContent = `Your guess: what can ${setting.attacker === "informed" ? "a server that knows the defense" : "the server"} rebuild?`;
+    v.guess.replaceChildren(v.question, ...guesses(setting.batch).map((g) => button(g.title, () => this.on_guess(g))));
     this.pad.set(this.picture);
     v.label.input.value = this.picture.label;
     this.last = null;
@@ -349,10 +352,11 @@ class Laboratory {
   }
 
   showResult(data) {
-    const blind = this.el.classList.contains("pfl-server-only"), got = outcome(worst(data));
+    const blind = this.el.classList.contains("pfl-server-only"), got = outcome(data.psnr);
     const right = got === this.guess ? "You guessed so." : `You guessed: ${this.guess.says}.`;
-    const which = data.psnr.length > 1 ? "the worst of them at " : "";
-    const text = `The server has ${got.says}: ${which}${decibels(worst(data))} dB after ${(data.ms / 1000).toFixed(1)} s. ${right} Right so far: ${this.tally[0]} of ${this.tally[1]}.`;
+    const { psnr, ms } = data, all = psnr.length, tally = `Right so far: ${this.tally.join(" of ")}.`;
+    const has = all > 1 ? `${recognized(psnr)} of ${all} pictures at 20 dB or more, the worst at` : `${got.says}:`;
+    const text = `The server has ${has} ${decibels(worst(data))} dB after ${(ms / 1000).toFixed(1)} s. ${right} ${tally}`;
     this.view.result.textContent = text;
     this.say(blind ? "the search has ended" : text);
   }

@@ -67,10 +67,22 @@ export function readHash(hash) {
   return given.lab ? readSetting(given) : null;
 }
 
-/** Guesses, worst for the server first; a result is the last one whose ``from`` it reaches. */
-export const GUESSES = [
-  { key: "nothing", title: "Nothing", from: -Infinity, says: "nothing that you would recognize" },
-  { key: "hint", title: "A hint", from: 14, says: "a hint of it" },
-  { key: "picture", title: "The picture", from: 20, says: "the picture" },
-];
-export const outcome = (psnr) => GUESSES.findLast((g) => psnr >= g.from);
+const FROM = 20; // dB: what we call the picture
+export const recognized = (psnr) => psnr.filter((v) => v >= FROM).length;
+const ONE = {
+  nothing: { title: "Nothing", says: "nothing that you would recognize" },
+  hint: { title: "A hint", says: "a hint of it" },
+  picture: { title: "The picture", says: "the picture" },
+};
+const MANY = {
+  none: { title: "None of them", says: "none of the pictures" },
+  some: { title: "Some of them", says: "some of the pictures" },
+  all: { title: "All of them", says: "all pictures" },
+};
+/** What can be guessed of a batch, worst for the server first; and which of it came true. */
+export const guesses = (batch) => Object.values(batch > 1 ? MANY : ONE);
+export function outcome(psnr) {
+  const found = recognized(psnr);
+  if (psnr.length > 1) return found === psnr.length ? MANY.all : found ? MANY.some : MANY.none;
+  return found ? ONE.picture : psnr[0] >= FROM - 6 ? ONE.hint : ONE.nothing;
+}

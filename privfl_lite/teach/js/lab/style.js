@@ -29,6 +29,7 @@ export const CSS = `
 .pfl-note, .pfl-says, .pfl-promise { color: var(--pfx-muted); font-size: 13.5px; font-variant-numeric: tabular-nums; }
 .pfl ul.pfl-tensors { list-style: none; margin: 0; padding: 6px 0 0; border-top: 1px solid var(--pfx-grid); font-size: 12.5px; color: var(--pfx-muted); }
 .pfl .pfl-tensors li { display: flex; flex-wrap: wrap; gap: 0 8px; justify-content: space-between; margin: 0; line-height: 1.5; }
+.pfl-tensors span { margin-left: auto; }
 .pfl .pfl-tensors code { padding: 0; font-size: 12px; color: var(--pfx-ink); background: none; border: 0; }
 .pfl-small .pfl-tensors { display: none; }
 .pfl-thumbs { display: grid; grid-template-columns: repeat(4, minmax(0, 1fr)); gap: 6px; }

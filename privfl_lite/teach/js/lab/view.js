@@ -3,7 +3,7 @@
 import { slider } from "../explore/kit/controls.js";
 import { h } from "../explore/kit/dom.js";
 import { paint } from "./show.js";
-import { ACTS, ATTACKERS, DEFENSES, GUESSES, MOST, NETS, SOLVERS } from "./settings.js";
+import { ACTS, ATTACKERS, DEFENSES, MOST, NETS, SOLVERS } from "./settings.js";
 
 /** A labeled drop-down; ``onChange`` gets the chosen key. */
 function select(name, choices, onChange) {
@@ -55,9 +55,8 @@ export function build(on, pad, curves) {
   v.rebuilt = h("canvas", { class: "pfl-image", role: "img" });
   v.ask = h("p", { class: "pfl-ask" }, h("span", { "aria-hidden": "true" }, "?"), "Guess below.");
   v.score = h("p", { class: "pfl-note" });
-  v.guesses = GUESSES.map((g) => button(g.title, () => on.guess(g)));
   v.question = h("p", { class: "pfl-question", id: `pfl-question-${(count += 1)}` });
-  v.guess = h("div", { class: "pfl-guess", role: "group", "aria-labelledby": v.question.id }, v.question, v.guesses);
+  v.guess = h("div", { class: "pfl-guess", role: "group", "aria-labelledby": v.question.id });
   v.result = h("p", { class: "pfl-result" });
   v.curves = h("figure", { class: "pfl-chart", hidden: true }, curves.element, h("figcaption", {}, h("span", { class: "pfl-cost" }, "— cost, log"), h("span", { class: "pfl-psnr" }, "- - PSNR, 0 to 60 dB")));
   v.panes = h(
