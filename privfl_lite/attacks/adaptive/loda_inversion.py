@@ -3,7 +3,7 @@
 How the attacker got x′ is another matter: it may be the encoding itself or what gradient matching
 found. g is public, as the paper grants. Three sources of information are used here: stationarity
 of x′ (``adaptive``, Eq. 5–6), its features, which are nearly those of x* by design (``invert``),
-and several encodings of one image (``invert`` with a list). ``decoder.py`` learns from public
+and several encodings of one image (``invert`` with a list). ``loda_decoder`` learns from public
 images whatever there is.
 """
 
