@@ -340,3 +340,10 @@ def test_a_scale_or_a_mode_that_is_missing():
     with pytest.raises(pf.PrivflError, match="ends at the image: MaxPool2d"):
         pooled = chained(nn.MaxPool2d(2))
         Recursive().run(pf.share(pooled, torch.rand(1, 1, 8, 8), torch.tensor([3])))
+
+
+def test_open_directions_that_no_memory_holds(monkeypatch):
+    monkeypatch.setenv("PRIVFL_MEMORY", "1MB")
+    x, y = DIGITS.sample(1)
+    with pytest.raises(pf.PrivflError, match="open in each: too many for the memory"):
+        Recursive().run(pf.share(narrow(6), x, y))
