@@ -9,6 +9,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
+from ...budget import budget
 from ...runtime import PrivflError
 
 
@@ -38,6 +39,11 @@ def from_gradient(
         return g_weight.T @ delta / delta.square().sum().clamp(min=1e-300), free
     equations = kernel_equations(cast(nn.Conv2d, layer), delta, shape[1:])
     a, free = solve(equations, by_channel(g_weight), tol)
+    if 24 * free.numel() * shape[0] ** 2 > budget():
+        raise PrivflError(
+            f"the recursion ends at a convolution of {shape[0]} channels whose gradient leaves "
+            f"{free.shape[1]} of {len(free)} directions open in each: too many for the memory"
+        )
     return a.T.reshape(shape), torch.block_diag(*[free.T] * shape[0]).reshape(-1, *shape)
 
 

@@ -34,9 +34,13 @@ OFF = (1e-5, 3e-6, 1e-6, 1e-4)  # what counts as 0 behind a ReLU; tried until th
 class Recursive(Attack):
     """Rebuild the one image behind each upload, layer by layer from the back, without a search.
 
-    Knows Linear, Conv2d, Flatten and the activations above, in a plain chain. It enters at the last
-    layer ("head", whatever its name), or at any fully connected layer with a bias:
-    ``entry="features.7.encode"`` bypasses the layers after it (PRECODE). Singular values under
+    Knows Linear, Conv2d, Flatten, Sigmoid, Tanh, ReLU, batch norm in eval mode, pooling, and the
+    blocks of our ResNets, in a chain. Where it ends, it names the layer: behind pooling a
+    convolution must have an input channel for each pixel (and a bias gradient, its own or its batch
+    norm's), but an average with no activation in front; inside a block the last convolution needs
+    outputs · k² ≥ pixels. It enters at the last layer ("head", whatever its name), or at any fully
+    connected layer with a bias: ``entry="features.7.encode"`` bypasses the layers after it
+    (PRECODE). Singular values under
     ``tol`` of the largest count as 0: these directions hold rounding noise. ``details["steps"][u]``
     tells how it went, last layer first.
     """
@@ -65,7 +69,8 @@ class Recursive(Attack):
         imitate, g = upload.imitator(), {n: t[0].double() for n, t in upload.gradients().items()}
         best, size = None, sum(t.square().sum() for t in upload.tensors.values())
         relu = any(isinstance(layer, nn.ReLU) for layer in net.modules())
-        for off in OFF if relu else OFF[:1]:
+        fine = (1e-12,) if upload.model.last.weight.dtype == torch.float64 else ()
+        for off in (*fine, *OFF) if relu else OFF[:1]:
             image, label, steps = self._one(g, net, off)
             again = imitate(image[None].to(upload.model.last.weight), label.view(1, 1))
             parts = ((again[n] - t).square().sum() for n, t in upload.tensors.items())
