@@ -46,6 +46,7 @@ from .generative.grnn import GRNN
 from .informed import INFORMED, answer, informed
 from .labels import infer_label, infer_labels
 from .malicious.imprint import Imprint, ImprintReadout
+from .matching.epochs import Epochs
 from .matching.search import DLG, GS, IDLG, Matching
 
 ATTACKS: dict[str, type[Attack]] = {
@@ -56,6 +57,7 @@ ATTACKS: dict[str, type[Attack]] = {
     "dlg": DLG,
     "idlg": IDLG,
     "gs": GS,
+    "epochs": Epochs,
     "grnn": GRNN,
     "ggl": GGL,
     "imprint": ImprintReadout,
@@ -98,6 +100,7 @@ __all__ = [
     "Decoder",
     "Denoise",
     "DenoiseUnknown",
+    "Epochs",
     "Generator",
     "Imprint",
     "ImprintReadout",
