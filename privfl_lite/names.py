@@ -13,8 +13,8 @@ MODELS = (
     *("resnet34", "vgg16"),
 )
 ATTACKS = (
-    *("closed_form", "recursive", "spear", "components", "dlg", "idlg", "gs", "grnn"),
-    *("ggl", "imprint"),
+    *("closed_form", "recursive", "spear", "components", "dlg", "idlg", "gs"),
+    *("epochs", "grnn", "ggl", "imprint"),
     *("denoise", "denoise_unknown", "unprune", "unmask", "before_draw", "unmix", "unflip"),
     *("measured", "pair", "unguard", "unguard_rows", "unlock", "lock_matching", "unobscure"),
 )

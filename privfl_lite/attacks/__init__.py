@@ -48,6 +48,7 @@ from .generative.grnn import GRNN
 from .informed import INFORMED, answer, informed
 from .labels import infer_label, infer_labels
 from .malicious.imprint import Imprint, ImprintReadout
+from .matching.epochs import Epochs
 from .matching.search import DLG, GS, IDLG, Matching
 
 ATTACKS: dict[str, type[Attack]] = {
@@ -58,6 +59,7 @@ ATTACKS: dict[str, type[Attack]] = {
     "dlg": DLG,
     "idlg": IDLG,
     "gs": GS,
+    "epochs": Epochs,
     "grnn": GRNN,
     "ggl": GGL,
     "imprint": ImprintReadout,
@@ -100,6 +102,7 @@ __all__ = [
     "Decoder",
     "Denoise",
     "DenoiseUnknown",
+    "Epochs",
     "Generator",
     "Imprint",
     "ImprintReadout",

@@ -12,7 +12,7 @@ from privfl_lite.attacks import ATTACKS, INFORMED, Attack, Imprint, Reconstructi
 from privfl_lite.contract import check_attack, check_defense
 from privfl_lite.defenses import DEFENSES, Defense
 from privfl_lite.defenses.mixing import mix
-from privfl_lite.wire import Facts
+from privfl_lite.wire import Facts, Plan
 
 DEFAULT = {  # settings that make a defense quick, and draws repeatable
     "instahide": {"crypto": False},
@@ -75,6 +75,8 @@ def upload_for(name: str):
         photos = load("photos", size=16)
         x, y = photos.sample(2)
         net, defense = models.build("lenet", photos), defenses.LODA(steps=2)
+    if name == "epochs":
+        return share(net, *digits.sample(4), each=2, plan=Plan(epochs=2, batch_size=1))
     return share(net, x, y, defense, knows, each=1)
 
 

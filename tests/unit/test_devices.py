@@ -265,6 +265,9 @@ ATTACKS = {
     "gs, update": lambda: quick("gs", steps=3, show=False).run(
         share(net(), X, Y, each=2, plan=Plan(steps=2, batch_size=2))
     ),
+    "epochs": lambda: quick("epochs", steps=4, restarts=2, show=False).run(
+        share(net(), X, Y, each=2, plan=Plan(epochs=2, batch_size=1))
+    ),
     "grnn": lambda: quick("grnn", steps=2, width=4, latent=8, show=False).run(
         share(models.build("lenet", (1, 16, 16), 10), COLOR[:, :1, :16, :16], COLOR_Y, each=2)
     ),
