@@ -9,12 +9,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from privfl_lite import PrivflError, load
-from privfl_lite.attacks import Reconstruction
+from privfl_lite import PrivflError, load, models, share
+from privfl_lite.attacks import IDLG, Reconstruction
+from privfl_lite.attacks.solvers import solvers
 from privfl_lite.metrics.judge import judge
 from privfl_lite.pictures import pack, unpack
 from privfl_lite.stored import SHIPPED
 from privfl_lite.studies import STUDIES, Study
+from privfl_lite.studies.clock import evaluation
 
 
 @pytest.fixture(autouse=True)
@@ -127,3 +129,13 @@ def test_pictures_stored_in_hexadecimal_are_read_as_well():
     grays = torch.arange(16).view(1, 4, 4) / 15
     assert torch.equal(unpack("0123456789abcdef"), grays)
     assert torch.equal(unpack(pack(grays)), grays)
+
+
+def test_the_clock_of_studies_times_evaluations_and_searches_nothing() -> None:
+    data = load("mnist")
+    x, y = data.sample(2, split="test", seed=0)
+    upload = share(models.build("lenet", data), x, y, each=1, knows=("labels",))
+    with solvers() as used:
+        few, many = (evaluation(IDLG(), upload, times) for times in (5, 40))
+    assert used == set()
+    assert 0 < many < 5 * few and few < 5 * many  # per evaluation, however many are timed

@@ -31,6 +31,7 @@ from ...metrics.judge import matching, scores
 from ...pictures import packed
 from ...wire import Facts, Upload
 from ..base import Study
+from ..clock import evaluation
 
 BASELINES = {
     "none": Defense,
@@ -279,9 +280,6 @@ def _separate(settings: dict, cell: dict) -> dict:
     found = attack.run(upload)
     images, pairs = found.images, found.details["splits"]
     seconds = time.process_time() - began
-    began = time.process_time()
-    IDLG(steps=20, show=False).run(upload, seed=settings["seed"])
-    unit = (time.process_time() - began) / 21
     soft = cast(Tensor, upload.knows.mixture)[:, 1]
     net = copy.deepcopy(upload.model).double().requires_grad_(False)
     f = net.features(torch.stack([v.x, v.concealed], 1).double().flatten(0, 1)).detach()
@@ -297,7 +295,7 @@ def _separate(settings: dict, cell: dict) -> dict:
         "weights": [[round(w, 4) for w in p.weights.tolist()] for p in pairs],  # as found
         "weights_true": [round(w, 4) for w in defended(settings, cell["variant"]).weights(1, 1)],
         "same_label": (v.labels.cpu() == v.y).tolist(),
-        "evaluations_worth": round(seconds / unit, 1),  # of one gradient by the same clock
+        "evaluations_worth": round(seconds / evaluation(IDLG(), upload), 1),
     }
     if cell["variant"] == MAIN:
         out["pictures"] = packed(images)

@@ -49,6 +49,7 @@ from ...pictures import packed
 from ...runtime import PrivflError
 from ...wire import Facts
 from ..base import Study
+from ..clock import evaluation
 from .targets import Target, opened, target, trained
 
 NETS = ("open", "batch norm", "lock")
@@ -301,10 +302,7 @@ def live(aim: Target) -> list[int]:
 def unit(images: int) -> float:
     """Process time of one evaluation of the gradient mismatch and its gradient, for one image."""
     upload = target({"images": images}, 0, knows=("labels",)).upload
-    LockMatching(steps=2, show=False).run(upload)  # the first call is slower
-    began = time.process_time()
-    found = LockMatching(steps=30, show=False).run(upload)
-    return (time.process_time() - began) / found.evaluations / images
+    return evaluation(LockMatching(), upload) / images
 
 
 # All blocks, batches, a trained net, eval mode
