@@ -127,7 +127,7 @@ def _on_the_way(upload: Upload) -> Iterator[Net]:
         with torch.no_grad():
             for name, p in net.named_parameters():
                 if name in upload.tensors:
-                    p += stop / (STOPS - 1) * upload.tensors[name][0]
+                    p.add_(upload.tensors[name][0], alpha=stop / (STOPS - 1))
         yield net
 
 
