@@ -56,12 +56,15 @@ def infer_labels(
     while the network is untrained. For an update p̄ is the mean over networks on the straight line
     from before to after training (Dimitrov et al. 2022 interpolate so): the server has both ends.
     ``public``: labeled images that the attacker has (letter D); p_j is the mean prediction of
-    those of class j, which stays right when the network has learned.
+    those of class j: better where the network has learned, and no better than equal counts of all
+    classes where it has learned so much that little of a label is left in g.
     "quotients" (iLRG): p_j is what the last layer says of row j of its weight gradient over entry
-    j of its bias gradient, which is r for one image. Exact for images with one representation.
+    j of its bias gradient, which is r for one image. Exact for images with one representation,
+    whatever the network knows; elsewhere, and over several steps, mostly behind "probes".
     "signs" (LLG, Wainakh et al. 2022): classes with a negative sum of row j are there; each label
     named takes the mean impact m = (1 + 1/C)/B Σ of the negative sums away, and the most negative
-    class is named next. Needs no probe and no bias, and r without negative entries.
+    class is named next. Needs no probe, no bias, and r without negative entries; for small batches
+    with few labels twice, also of a trained network.
 
     Counts are rounded so that they add up to B (largest remainder). One image behind an upload is
     read by ``_one``, if by probes.
@@ -124,7 +127,7 @@ def _on_the_way(upload: Upload) -> Iterator[Net]:
         with torch.no_grad():
             for name, p in net.named_parameters():
                 if name in upload.tensors:
-                    p += stop / (STOPS - 1) * upload.tensors[name][0]
+                    p.add_(upload.tensors[name][0], alpha=stop / (STOPS - 1))
         yield net
 
 

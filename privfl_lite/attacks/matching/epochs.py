@@ -10,7 +10,7 @@ much of it stands in each batch: far fewer unknowns, and at its ends an order.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Annotated, NamedTuple
 
@@ -136,8 +136,8 @@ class Epochs(Matching):
 
     letter, rounds = "C", False
 
-    def run(self, upload: Upload, seed: int = 0) -> Reconstruction:
-        if not is_open(upload):
+    def run(self, upload: Upload | Sequence[Upload], seed: int = 0) -> Reconstruction:
+        if not isinstance(upload, Upload) or not is_open(upload):
             return super().run(upload, seed)
         norms = (isinstance(m, nn.modules.batchnorm._BatchNorm) for m in upload.model.modules())
         if upload.mode == "train" and any(norms):
