@@ -512,16 +512,19 @@ def test_check_read_encodings(expect) -> None:
 def test_the_example_by_hand_is_what_the_package_finds(c: float) -> None:
     """The drawing's encodings are those of the text, and Algorithm 1's over many starts."""
     root = torch.tensor(two_terms.HELD).double().sqrt()
-    g, x = Features(lambda x: x * root), torch.tensor(two_terms.PRIVATE).double().view(1, 2, 1, 1)
+    g = Features(lambda x: x * root)
+    x = torch.tensor(two_terms.PRIVATE, dtype=torch.double).view(1, 2, 1, 1)
     starts = torch.tensor(list(product((0.05, 0.5, 0.95), repeat=2))).double().view(9, 2, 1, 1)
     made = obscure(g, x.expand_as(starts), starts, c, 2000, 0.05, shrink=True, show=False).images
     best = made[objective(g, made, x.expand_as(made), c).argmin()].flatten()
-    want = torch.tensor(two_terms.encoding(c)).double()
+    want = torch.tensor(two_terms.encoding(c), dtype=torch.double)
     torch.testing.assert_close(best, want, atol=1e-3, rtol=0)
-    assert want.tolist() == {0.2: [0.35, 0.6], 1.0: [1.0, 0.6], 2.0: [1.0, 0.0]}[c]
+    assert two_terms.encoding(c) == {0.2: (0.35, 0.6), 1.0: (1.0, 0.6), 2.0: (1.0, 0.0)}[c]
     if c == 1.0:  # Eq. 5 fails at the wall; a start left of x* ends at the other one
         r = stationarity(g, want.view(1, 2, 1, 1), c)(x).flatten()
-        torch.testing.assert_close(r, torch.tensor([-0.39, 0.0]).double())
-        begin = torch.tensor([0.2, 0.9]).double().view(1, 2, 1, 1)
+        torch.testing.assert_close(r, torch.tensor([-0.39, 0.0], dtype=torch.double))
+        begin = torch.tensor([0.2, 0.9], dtype=torch.double).view(1, 2, 1, 1)
         end = obscure(g, x, begin, c, 2000, 0.05, shrink=True, show=False).images.flatten()
-        torch.testing.assert_close(end, torch.tensor([0.0, 0.6]).double(), atol=1e-3, rtol=0)
+        torch.testing.assert_close(
+            end, torch.tensor([0.0, 0.6], dtype=torch.double), atol=1e-3, rtol=0
+        )

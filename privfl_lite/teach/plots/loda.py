@@ -174,7 +174,7 @@ def attackers() -> Figure:
         "decoder, 4 encodings": (learned["4"], ("attack", "o")),
         "decoder, x′ from GS": (learned["from a gradient"], ("accent", "^")),
     }
-    fig, axes = plt.subplots(1, 2, figsize=(5.9, 4.0), sharey=True)
+    fig, axes = plt.subplots(1, 2, figsize=(4.7, 4.2), sharey=True)
     for ax, name in zip(axes, SCORES, strict=True):
         for i, (score, look) in enumerate(rows.values()):
             bar(ax, i, spread(score, name), look)
@@ -209,7 +209,7 @@ def learning() -> Figure:
         "ConvNet, 2,000": {"part": "size", "model": "cloak"},
     }
     looks = {"none": ("truth", "s"), "LODA₁": ("defense", "o"), "LODA₂": ("light", "^")}
-    fig, ax = plt.subplots(figsize=(5.6, 4.0))
+    fig, ax = plt.subplots(figsize=(4.6, 4.2))
     for i, want in enumerate(nets.values()):
         for j, (arm, look) in enumerate(looks.items()):
             if value := accuracy(arm, **want):
@@ -228,7 +228,7 @@ def learning() -> Figure:
 
 def weights() -> Figure:
     """LPIPS and PSNR of encodings as c grows, the paper's (Tables 5 and 6) and ours."""
-    fig, axes = plt.subplots(1, 2, figsize=(5.9, 3.5))
+    fig, axes = plt.subplots(1, 2, figsize=(4.7, 3.4))
     looks = {"LODA₁": ("defense", "o", 5), "LODA₂": ("good", "^", 6)}
     for name, (color, mark, number) in looks.items():
         paper = ledger.paper(f"loda/table-{number}")
