@@ -61,7 +61,7 @@ class Writer:
         raise EditionError(f"{self.slug}: no edition knows the directive {block.name!r}")
 
     def laboratory(self, options: dict[str, str]) -> str:
-        """Where the laboratory is, and how to have it in a notebook, with the chapter's settings."""
+        """Where the laboratory is, and how to have it in a notebook with these settings."""
         kept = {k: v or "1" for k, v in options.items() if k not in ("small", "hash")}
         given = ", ".join(f'"{key}": "{value}"' for key, value in kept.items())
         here = f"`pf.teach.lab(setting={{{given}}})`" if given else "`pf.teach.lab()`"
