@@ -55,12 +55,18 @@ class Writer:
         if block.name == "explorable":
             return self.moving(block.title, inside)
         if block.name == "laboratory":
-            return (
-                f"[**Attack your own picture**]({self.index.page('laboratory')}) in your browser."
-            )
+            return self.laboratory(block.options)
         if block.name == "reading-map":
             return listed(self.index)
         raise EditionError(f"{self.slug}: no edition knows the directive {block.name!r}")
+
+    def laboratory(self, options: dict[str, str]) -> str:
+        """Where the laboratory is, and how to have it in a notebook with these settings."""
+        kept = {k: v or "1" for k, v in options.items() if k not in ("small", "hash")}
+        given = ", ".join(f'"{key}": "{value}"' for key, value in kept.items())
+        here = f"`pf.teach.lab(setting={{{given}}})`" if given else "`pf.teach.lab()`"
+        page = self.index.page("laboratory")
+        return f"[**Attack your own picture**]({page}) in your browser, or run {here}."
 
     def moving(self, name: str, caption: str) -> str:
         """A moving picture: its caption, where it moves, and how to have it in a notebook."""
