@@ -135,13 +135,18 @@ def _same_class(truth: Tensor, pool: Tensor, y: Tensor | None, pool_y: Tensor | 
 
 def _distances(found: Tensor, candidates: Tensor, by: Judge, batch: int) -> Tensor:
     """From the nearest image behind an upload to each candidate, (N, candidates)."""
-    rows = {"pixels": lambda x: x.flatten(1), "features": _features}.get(by, by)  # type: ignore
+    known: dict[str, Callable[[Tensor], Tensor]] = {"pixels": _pixels, "features": _features}
+    rows = known[by] if isinstance(by, str) else by
     exact = "donot_use_mm_for_euclid_dist"  # rounding must not decide
     with torch.no_grad():
         seen = torch.cat([rows(some) for some in found.split(AT_ONCE)])
         parts = (torch.cdist(seen, rows(c), compute_mode=exact) for c in candidates.split(AT_ONCE))
         far = torch.cat(list(parts), 1)
     return far.unflatten(0, (-1, batch)).amin(1).repeat_interleave(batch, 0)
+
+
+def _pixels(x: Tensor) -> Tensor:
+    return x.flatten(1)
 
 
 def _features(x: Tensor) -> Tensor:
