@@ -21,7 +21,7 @@ upload, train mode (so that the normalization is over that image), lock behind t
   labels, the closed form nothing; "closed form, granted" is its control, which has γ and β. A
   trained net has "accuracy", and with a lock "live", how many of its channels have γ ≠ 0 at each
   client. Trainings of Eq. 30's lock differ with the order of sums (threads, processor), so all
-  rows are of one of them.
+  rows of the closed form are of one of them, and what is stored of searches is of another.
 * "floor": a black image (its "fit" is the best constant gray), and the truth ("pictures").
 
 A cell has, by image, "psnr" and "ssim", with mean, std and interval, "success" (of "images", PSNR
