@@ -77,7 +77,7 @@ REFUSED = [
         "like is (1, 12, 0)",
     ),
     (lambda: privacy.epsilon(1e-300, 0.1, 10), "sigma is 1e-300"),
-    (lambda: privacy.epsilon(5.0, 0.1, 10**12), "at most 1,000,000,000"),
+    (lambda: privacy.epsilon(5.0, 0.1, 10**12), "from 1 to 1,000,000,000"),
     (lambda: privacy.epsilon(1e300, 0.1, 10), "sigma is 1e+300"),
     (lambda: metrics.summary({"a": torch.tensor([])}), "scores is"),
     (lambda: metrics.summary({"a": torch.ones(2), "b": torch.ones(3)}), "all equally long"),
