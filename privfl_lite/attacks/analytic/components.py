@@ -86,7 +86,6 @@ class Components(Attack):
     starts: Count = 4
     steps: Count = 200
     letter = "B"
-    most = (None, 1)
 
     def run(self, upload: Upload, seed: int = 0) -> Reconstruction:
         self.check(upload)

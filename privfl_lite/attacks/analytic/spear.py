@@ -197,7 +197,6 @@ class Spear(Attack):
     proposals: Count = 400_000
     show: bool = field(default=True, repr=False)
     letter = "B"
-    most = (None, 1)
 
     def run(self, upload: Upload, seed: int = 0) -> Reconstruction:
         self.check(upload)
