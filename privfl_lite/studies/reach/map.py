@@ -56,7 +56,7 @@ def _settings(profile: str) -> dict:
         "images_search": 100 if large else 8,
         "images_dear": 100 if large else 4,  # searches in deep networks, or of ``dear`` steps
         "dear": 20,
-        "budget": 4800 if large else 500,  # evaluations of a search
+        "budget": 4800 if large else 400,  # evaluations of a search
         "budget_dear": 4800 if large else 200,
         "proposals": 4_000_000 if large else 100_000,  # of SPEAR, for each upload
         "gallery": 100,
@@ -103,8 +103,8 @@ def applies(place: dict) -> list[str]:
     analytic = ["closed form"] if dense else ["recursive"] if one and still else []
     analytic += ["components"] if dense and not one else []
     analytic += ["spear"] if net == DENSE and not one else []
-    search = ["L-BFGS"] if net not in DEEP and not dense else []
-    search += ["L-BFGS"] if dense and still and place["batch"] <= 8 else []
+    asked = still and place["batch"] in (1, 4) and place["age"] not in (1, 5)
+    search = ["L-BFGS"] if net not in DEEP and (asked or not dense) else []
     search += ["GS"] if not dense and still else []
     contrast = ["imprint"] if net == CONV and place["age"] == 0 and still else []
     return analytic + search + contrast
