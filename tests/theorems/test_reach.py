@@ -17,6 +17,7 @@ from torch.nn.functional import cross_entropy
 
 from privfl_lite.studies import STUDIES
 from privfl_lite.studies.reach.spear import chance_of_a_hit, expected_proposals
+from privfl_lite.teach.checks import reach as checks
 
 pytestmark = pytest.mark.usefixtures("double")
 
@@ -318,3 +319,73 @@ def test_prop_reach_order(seed: int):
             ends.append(change(net, before))
         part.append(float((ends[0] - ends[1]).norm()))
     assert part[0] / part[1] == pytest.approx(2, rel=1e-6)
+
+
+# --- exercises ---
+
+
+def right_chance(off: int, live: int, batch: int) -> float:
+    found = 1.0
+    for i in range(batch - 1):
+        found *= max(0, off - i) / (live - i)
+    return found
+
+
+def right_expected(chances: list[float]) -> float:
+    return expected_proposals(chances)
+
+
+def right_read_batch(sent: Tensor, batch: int, more: int = 1, tries: int = 3000) -> Tensor:
+    basis = torch.linalg.svd(sent, full_matrices=False)[2][:batch]
+    rows = sent @ basis.T
+    rows = rows[rows.norm(dim=1) > 1e-9]
+    rows = rows / rows.norm(dim=1, keepdim=True)
+    gen, found = rng(0), []
+    for _ in range(tries):
+        some = torch.randperm(len(rows), generator=gen)[: batch - 1]
+        q = torch.linalg.svd(rows[some])[2][-1]
+        found.append((int(((rows @ q).abs() < 1e-8).sum()), q))
+    chosen: list[Tensor] = []
+    for _, q in sorted(found, key=lambda pair: -more * pair[0]):
+        if torch.linalg.svdvals(torch.stack([*chosen, q]))[-1] > 1e-4:
+            chosen.append(q)
+        if len(chosen) == batch:
+            break
+    images = torch.linalg.solve(torch.stack(chosen, 1), basis)
+    return images[:, :-1] / images[:, -1:]
+
+
+def without_scale(sent: Tensor, batch: int) -> Tensor:
+    return 2 * right_read_batch(sent, batch)
+
+
+CHECKS = {
+    "chance": right_chance, "expected": right_expected, "read_batch": right_read_batch,
+}  # fmt: skip
+WRONG = [
+    ("chance", lambda off, live, batch: (off / live) ** (batch - 1), "with repetition"),
+    ("chance", lambda off, live, batch: math.comb(off, batch) / math.comb(live, batch), "too many"),
+    ("chance", lambda off, live, batch: 1.0, "is not 1"),
+    ("expected", lambda p: 1 / min(p), "rarest"),
+    ("expected", lambda p: sum(1 / v for v in p), "do not add"),
+    ("expected", lambda p: 3.0, "is not 3"),
+    ("read_batch", lambda g, b: right_read_batch(g, b, more=-1), "mixtures of the batch"),
+    ("read_batch", lambda g, b: torch.rand(b, g.shape[1] - 1), "no mixtures"),
+    ("read_batch", without_scale, "last coordinate"),
+    ("read_batch", lambda g, b: g[:b, :-1] / g[:b, -1:], "more zeros"),
+    ("read_batch", lambda g, b: right_read_batch(g, b)[:, 1:], "shape"),
+]
+
+
+@pytest.mark.parametrize("name", CHECKS)
+def test_check_accepts_the_right_answer(name: str, expect):
+    torch.set_default_dtype(torch.float32)  # as in a notebook
+    check = getattr(checks, f"check_{name}")
+    expect(check, CHECKS[name], "Right")
+    expect(check, lambda *_: ..., "replace the dots")
+
+
+@pytest.mark.parametrize(("name", "answer", "word"), WRONG, ids=[f"{w[0]}: {w[2]}" for w in WRONG])
+def test_check_tells_what_is_wrong(name: str, answer, word: str, expect):
+    torch.set_default_dtype(torch.float32)
+    expect(getattr(checks, f"check_{name}"), answer, word)

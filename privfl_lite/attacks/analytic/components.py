@@ -78,9 +78,9 @@ class Components(Attack):
     """Unmix a batch behind a first dense layer by independent components (Kariyappa et al. 2023).
 
     Works behind any activation and any number of local steps and needs no labels, but is not exact:
-    differences between pixels are only nearly independent. Of ``starts`` rotations the least Gaussian one is taken. It ends at
-    a batch larger than the layer, and where noise or rounding drowns the smallest images; of an
-    image that is there twice it finds one, and noise.
+    differences between pixels are only nearly independent. Of ``starts`` rotations the least
+    Gaussian one is taken. It ends at a batch larger than the layer, and where noise or rounding
+    drowns the smallest images; of an image that is there twice it finds one, and noise.
     """
 
     starts: Count = 4
