@@ -81,17 +81,16 @@ def places(settings: dict) -> list[dict]:
     found += [{**at, "net": "MLP sigmoid", "batch": b} for b in batches]
     found += [{**at, "net": CONV, "batch": b} for b in batches]
     found += [{**at, "net": CONV, "age": a} for a in settings["ages"]]
-    found += [{**at, "net": CONV, "steps": s} for s in steps]
-    found += [
-        {**at, "net": net, "data": name} for net in (DENSE, CONV) for name in settings["data"]
-    ]
-    found += [{**at, "net": CONV, "batch": b, "age": a} for b in batches[2:4] for a in late]
+    found += [{**at, "net": CONV, "batch": 4, "age": a} for a in late]
+    found += [{**at, "net": DENSE, "data": name} for name in settings["data"]]
+    found += [{**at, "net": DENSE, "batch": 4, "steps": s, "order": DRAWN} for s in steps[1:]]
     shallow = [net for net in NETS if net not in DEEP]
-    found += [{**at, "net": n, "age": a} for n in shallow for a in (0, *late)]
-    found += [{**at, "net": CONV, "batch": 4, "steps": s} for s in steps]
-    for net in (DENSE, CONV):
-        found += [{**at, "net": net, "batch": 4, "steps": s, "order": DRAWN} for s in steps[1:]]
+    found += [{**at, "net": n, "age": a} for n in shallow for a in (0, late[-1])]
+    found += [{**at, "net": CONV, "steps": s} for s in steps]
     found += [{**at, "net": net} for net in DEEP]
+    found += [{**at, "net": CONV, "batch": 4, "steps": steps[1]}]
+    found += [{**at, "net": CONV, "batch": 4, "steps": steps[1], "order": DRAWN}]
+    found += [{**at, "net": CONV, "data": "faces"}]
     return found
 
 
@@ -104,6 +103,7 @@ def applies(place: dict) -> list[str]:
     analytic += ["components"] if dense and not one else []
     analytic += ["spear"] if net == DENSE and not one else []
     asked = still and place["batch"] in (1, 4) and place["age"] not in (1, 5)
+    asked = asked and (net == DENSE or place["age"] == 0)
     search = ["L-BFGS"] if net not in DEEP and (asked or not dense) else []
     search += ["GS"] if not dense and still else []
     contrast = ["imprint"] if net == CONV and place["age"] == 0 and still else []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
@@ -238,16 +238,18 @@ def words(network: str, batch: int, move: str) -> str:
 # --- zeros of proposals ---
 
 
-def zeros(counts: Mapping[str, Sequence[int]], live: int, asked: int) -> Figure:
-    """How many zeros each proposal has: most as many as were asked for, a few very many."""
-    fig, ax = plt.subplots(figsize=(4.8, 2.8))
-    looks = (COLORS["defense"], COLORS["attack"])
-    for (name, values), ink in zip(counts.items(), looks, strict=True):
-        ax.hist(values, bins=range(0, live + 1, 2), color=ink, alpha=0.8, label=name)
-    ax.axvline(asked, color="black", ls=":", lw=1)
-    ax.text(asked + 2, ax.get_ylim()[1] * 0.4, "asked for", fontsize=10)
-    ax.set(xlabel="zeros of L q", ylabel="proposals", yscale="log")
-    ax.legend(fontsize=10)
+def zeros(counts: torch.Tensor, mixed: torch.Tensor) -> Figure:
+    """How many zeros each proposal has, by how many images its direction mixes."""
+    inks = plt.get_cmap("viridis")
+    fig, ax = plt.subplots(figsize=(4.8, 3.0))
+    most = int(mixed.max())
+    for many in range(most, 0, -1):
+        values = counts[mixed == many].tolist()
+        ink = COLORS["attack"] if many == 1 else inks(0.15 + 0.75 * (many - 2) / max(1, most - 2))
+        bins = range(0, int(counts.max()) + 4, 3)
+        ax.hist(values, bins=bins, color=ink, label="one" if many == 1 else f"{many}")
+    ax.set(xlabel="zeros: units on the flat", ylabel="proposals", yscale="log")
+    ax.legend(title="pictures mixed", fontsize=10, ncols=2)
     return fig
 
 
@@ -270,3 +272,76 @@ def proposals() -> Figure:
     ax.plot([], [], "o", color=COLORS["attack"], label="used, each of 20 runs")
     ax.legend(fontsize=10, loc="lower right")
     return fig
+
+
+# --- tables ---
+
+
+def spear_rows() -> list[dict[str, Any]]:
+    """SPEAR by data, batch and type of numbers: medians over the runs."""
+
+    def middle(values: list[float]) -> float:
+        return sorted(values)[len(values) // 2]
+
+    found = []
+    for c in STUDIES["reach/spear"].show()["cells"]:
+        if not c["sigma"]:
+            runs = c["runs"]
+            whole = sum(r["exact"] == c["batch"] for r in runs)
+            found.append({"images": c["data"], "batch": c["batch"], "bits": c["bits"]})
+            found[-1] |= {"whole batch exact": f"{whole} of {len(runs)}"}
+            found[-1] |= {"seconds": middle([r["cpu_seconds"] for r in runs])}
+            found[-1] |= {"proposals": middle([r["proposals"] for r in runs])}
+            found[-1] |= {"expected": middle([r["theory"] for r in runs])}
+    return found
+
+
+def network_rows(nets: Sequence[str], ages: Sequence[int]) -> list[dict[str, Any]]:
+    """One image, one step: the best attacker at each age of each network."""
+    found = []
+    for net in nets:
+        for age in ages:
+            if (cell := best(net=net, age=age)) is not None:
+                accuracy = [row["accuracy"] for row in cell["networks"]]
+                found.append({"network": net, "rounds": age, "best": _short(cell)})
+                found[-1] |= {**row(cell), "accuracy": sum(accuracy) / len(accuracy)}
+    return found
+
+
+def refusals() -> dict[str, list[str]]:
+    """Sentence of an attack -> the networks at which it was said."""
+    said: dict[str, list[str]] = {}
+    for c in result()["cells"]:
+        if "refused" in c:
+            nets = said.setdefault(f"{c['attack']}: {c['refused']}", [])
+            nets += [] if c["net"] in nets else [c["net"]]
+    return said
+
+
+CLAIMS: dict[str, tuple[str, str]] = {  # claim -> attack and network that it was made with
+    "a row is the picture (lone units, dense)": ("closed form", DENSE),
+    "SPEAR reads whole batches (dense)": ("spear", DENSE),
+    "components unmix batches (dense)": ("components", DENSE),
+    "L-BFGS finds the digit (dense)": ("L-BFGS", DENSE),
+    "the recursion is exact (LeNet)": ("recursive", CONV),
+    "L-BFGS finds the digit (LeNet)": ("L-BFGS", CONV),
+    "GS finds the digit (LeNet)": ("GS", CONV),
+    "Imprint reads batches (LeNet)": ("imprint", CONV),
+}
+MOVES: dict[str, dict[str, Any]] = {
+    "1 image": {}, "batch 4": {"batch": 4}, "batch 8": {"batch": 8}, "batch 32": {"batch": 32},
+    "20 steps": {"steps": 20}, "20 rounds": {"age": 20}, "100 rounds": {"age": 100},
+    "batch 4, 20 rounds": {"batch": 4, "age": 20},
+}  # fmt: skip
+
+
+def claims() -> list[dict[str, Any]]:
+    """Each claim along the axes: the share named among 100, by pixels."""
+    found = []
+    for claim, (attack, net) in CLAIMS.items():
+        found.append({"claim": claim})
+        for name, where in MOVES.items():
+            some = [c for c in cells(net=net, **where) if c["attack"] == attack]
+            some = [c for c in some if "networks" in c]
+            found[-1][name] = named(some[0]).value if some else None
+    return found
