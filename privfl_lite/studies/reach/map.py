@@ -172,7 +172,8 @@ def private(settings: dict, cell: dict, seed: int, ds: Dataset) -> tuple[Tensor,
     count, batch = settings["images"], cell["batch"]
     if cell["attack"] in SEARCHES:
         count = settings["images_dear" if is_dear(settings, cell) else "images_search"]
-    return _drawn(ds, max(batch, count // batch * batch), seed, settings["gallery"])
+    count = min(count, len(ds.y_test)) // batch * batch
+    return _drawn(ds, max(batch, count), seed, settings["gallery"])
 
 
 def _drawn(ds: Dataset, count: int, seed: int, gallery: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -211,7 +212,12 @@ def _one(settings: dict, cell: dict, seed: int, ds: Dataset) -> dict:
     if cell["attack"] == "imprint":
         edges = quantile_edges(ds.x_train.flatten(1).mean(1), settings["bins"]).unique()
         net = Imprint(net, edges, gain=1e-3)
-    how = {"plan": plan_of(settings, cell), "mode": mode_of(cell), "each": batch, "seed": seed}
+    how: dict[str, Any] = {
+        "plan": plan_of(settings, cell),
+        "mode": mode_of(cell),
+        "each": batch,
+        "seed": seed,
+    }
     upload = share(net, x, y, knows=("labels",), **how)
     began = time.process_time()
     try:

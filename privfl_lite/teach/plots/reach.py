@@ -1,9 +1,7 @@
-"""Figures and tables of the chapter "How far does it reach?", from the stored map."""
+"""Figures of the chapter "How far does it reach?", from the stored map (``reach_cells``)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import cache
 from typing import Any
 
 import matplotlib.pyplot as plt
@@ -12,79 +10,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 
-from ... import metrics
 from ...data import load
 from ...pictures import unpack
 from ...runtime import PrivflError
 from ...studies import STUDIES
 from ...studies.reach.map import CONV, DENSE, private
 from ..figures import COLORS, show_image
-from ..tables import Spread
-
-Cell = dict[str, Any]
-EXACT = 48.0  # dB: the root mean square error is under one of 255 gray levels
-CENTER = {"data": "mnist", "batch": 1, "steps": 1, "order": "whole", "age": 0}
-SHADES = {  # what the best attacker has: color, and the color of words on it
-    "exact": (COLORS["attack"], "black"),
-    "recognizable": (COLORS["warm"], "black"),
-    "some": ("#f6e3c0", "black"),
-    "no better than chance": ("#d9e2ea", "black"),
-}
-SHORT = {"closed form": "lone units", "components": "components", "spear": "SPEAR"}
-
-
-@cache
-def result() -> dict[str, Any]:
-    return STUDIES["reach/map"].show()
-
-
-def cells(**where: Any) -> list[Cell]:
-    """Cells with these settings; what is left out stands at the center."""
-    at = {**CENTER, **where}
-    return [c for c in result()["cells"] if at.items() <= c.items()]
-
-
-def hits(cell: Cell, by: str = "pixels") -> tuple[list[int], list[int]]:
-    """Images named, and images, for each network."""
-    rows = cell["networks"]
-    return [row[f"named_{by}"] for row in rows], [len(row["psnr"]) for row in rows]
-
-
-def named(cell: Cell, by: str = "pixels") -> Spread:
-    """The share that is named among 100, with its interval over networks."""
-    found, counts = hits(cell, by)
-    return Spread(sum(found) / sum(counts), *metrics.clustered(found, counts))
-
-
-def exact(cell: Cell) -> float:
-    """The share of images that are found to under one gray level."""
-    scores = [v for row in cell["networks"] for v in row["psnr"]]
-    return sum(v >= EXACT for v in scores) / len(scores)
-
-
-def median(cell: Cell) -> float:
-    scores = sorted(v for row in cell["networks"] for v in row["psnr"])
-    return scores[len(scores) // 2]
-
-
-def best(contrast: bool = False, **where: Any) -> Cell | None:
-    """The attacker of a place that has most exact images, then most names; None if none was run.
-
-    ``contrast``: count the server that changes the model as well. The choice is made by the truth,
-    so it is an upper edge of what these attackers have, not an attack.
-    """
-    some = [c for c in cells(**where) if "networks" in c and (contrast or c["attack"] != "imprint")]
-    return max(some, key=lambda c: (exact(c) >= 0.5, named(c).value, exact(c)), default=None)
-
-
-def level(cell: Cell) -> str:
-    """How much an attacker has: one of the keys of ``SHADES``."""
-    share = named(cell)
-    if exact(cell) >= 0.5:
-        return "exact"
-    if share.value >= 0.5:
-        return "recognizable"
-    return "some" if share.low > 1 / result()["settings"]["gallery"] else "no better than chance"
+from .reach_cells import SHADES, SHORT, Cell, best, cells, exact, level, named, result, short
 
 
 def grid(ax: Axes, net: str, across: str, along: str, title: str) -> None:
@@ -148,7 +80,7 @@ def by_batch(net: str, age: int = 0, steps: int = 1) -> Figure:
             continue
         ends = [named(c) for _, c in some]
         error = [[e.value - e.low for e in ends], [e.high - e.value for e in ends]]
-        look = {"fmt": next(marks) + "-", "capsize": 3, "ms": 5, "lw": 1.4}
+        look: dict[str, Any] = {"fmt": next(marks) + "-", "capsize": 3, "ms": 5, "lw": 1.4}
         at = [sizes.index(b) for b, _ in some]
         ax.errorbar(at, [e.value for e in ends], error, label=SHORT.get(attack, attack), **look)
     ax.axhline(1 / result()["settings"]["gallery"], color="black", ls=":", lw=1)
@@ -157,20 +89,6 @@ def by_batch(net: str, age: int = 0, steps: int = 1) -> Figure:
     ax.set(xlabel="images in the batch", ylabel="named among 100", ylim=(-0.02, 1.05))
     ax.legend(fontsize=10, loc="lower left", bbox_to_anchor=(0, 0.1))
     return fig
-
-
-def row(cell: Cell) -> dict[str, Any]:
-    """What a table says of one attacker at one place."""
-    return {
-        "named by pixels": named(cell),
-        "by features": named(cell, "features").value,
-        "exact": exact(cell),
-        "median PSNR": median(cell),
-    }
-
-
-UNITS = {"named by pixels": "of 1", "by features": "of 1", "exact": "share", "median PSNR": "dB"}
-LOOKS = {"named by pixels": ".2f", "by features": ".2f", "exact": ".2f", "median PSNR": ".0f"}
 
 
 # --- the panel: a walk away from a center ---
@@ -203,7 +121,7 @@ def walk(network: str, batch: int, move: str) -> Figure:
     show_image(axes[0, 0], truth(found[0]).mean(0, keepdim=True), "private")
     axes[1, 0].set_axis_off()
     for ax, below, cell in zip(axes[0, 1:], axes[1, 1:], found, strict=False):
-        show_image(ax, unpack(cell["networks"][0]["picture"]), _short(cell), COLORS["attack"])
+        show_image(ax, unpack(cell["networks"][0]["picture"]), short(cell), COLORS["attack"])
         bar(below, cell)
     for ax in axes[:, len(found) + 1 :].flat:
         ax.set_axis_off()
@@ -222,14 +140,10 @@ def bar(ax: Axes, cell: Cell) -> None:
     ax.grid(False)
 
 
-def _short(cell: Cell) -> str:
-    return SHORT.get(cell["attack"], cell["attack"])
-
-
 def words(network: str, batch: int, move: str) -> str:
     """What a frame of the panel shows."""
     parts = [
-        f"{_short(c)} names {100 * named(c).value:.0f} % and has {100 * exact(c):.0f} % exactly"
+        f"{short(c)} names {100 * named(c).value:.0f} % and has {100 * exact(c):.0f} % exactly"
         for c in at(network, batch, move)[:4]
     ]
     return f"{network}, batch {batch}, {move}: {'; '.join(parts)}."
@@ -262,7 +176,7 @@ def proposals() -> Figure:
     fig, ax = plt.subplots(figsize=(4.8, 3.2))
     for c in rows:
         runs = c["runs"]
-        look = {"color": COLORS["attack"], "ms": 4, "alpha": 0.6}
+        look: dict[str, Any] = {"color": COLORS["attack"], "ms": 4, "alpha": 0.6}
         ax.plot([c["batch"]] * len(runs), [r["proposals"] for r in runs], "o", **look)
     mean = [sum(r["theory"] for r in c["runs"]) / len(c["runs"]) for c in rows]
     ax.plot([c["batch"] for c in rows], mean, "-", color="black", label="expected")
@@ -272,76 +186,3 @@ def proposals() -> Figure:
     ax.plot([], [], "o", color=COLORS["attack"], label="used, each of 20 runs")
     ax.legend(fontsize=10, loc="lower right")
     return fig
-
-
-# --- tables ---
-
-
-def spear_rows() -> list[dict[str, Any]]:
-    """SPEAR by data, batch and type of numbers: medians over the runs."""
-
-    def middle(values: list[float]) -> float:
-        return sorted(values)[len(values) // 2]
-
-    found = []
-    for c in STUDIES["reach/spear"].show()["cells"]:
-        if not c["sigma"]:
-            runs = c["runs"]
-            whole = sum(r["exact"] == c["batch"] for r in runs)
-            found.append({"images": c["data"], "batch": c["batch"], "bits": c["bits"]})
-            found[-1] |= {"whole batch exact": f"{whole} of {len(runs)}"}
-            found[-1] |= {"seconds": middle([r["cpu_seconds"] for r in runs])}
-            found[-1] |= {"proposals": middle([r["proposals"] for r in runs])}
-            found[-1] |= {"expected": middle([r["theory"] for r in runs])}
-    return found
-
-
-def network_rows(nets: Sequence[str], ages: Sequence[int]) -> list[dict[str, Any]]:
-    """One image, one step: the best attacker at each age of each network."""
-    found = []
-    for net in nets:
-        for age in ages:
-            if (cell := best(net=net, age=age)) is not None:
-                accuracy = [row["accuracy"] for row in cell["networks"]]
-                found.append({"network": net, "rounds": age, "best": _short(cell)})
-                found[-1] |= {**row(cell), "accuracy": sum(accuracy) / len(accuracy)}
-    return found
-
-
-def refusals() -> dict[str, list[str]]:
-    """Sentence of an attack -> the networks at which it was said."""
-    said: dict[str, list[str]] = {}
-    for c in result()["cells"]:
-        if "refused" in c:
-            nets = said.setdefault(f"{c['attack']}: {c['refused']}", [])
-            nets += [] if c["net"] in nets else [c["net"]]
-    return said
-
-
-CLAIMS: dict[str, tuple[str, str]] = {  # claim -> attack and network that it was made with
-    "a row is the picture (lone units, dense)": ("closed form", DENSE),
-    "SPEAR reads whole batches (dense)": ("spear", DENSE),
-    "components unmix batches (dense)": ("components", DENSE),
-    "L-BFGS finds the digit (dense)": ("L-BFGS", DENSE),
-    "the recursion is exact (LeNet)": ("recursive", CONV),
-    "L-BFGS finds the digit (LeNet)": ("L-BFGS", CONV),
-    "GS finds the digit (LeNet)": ("GS", CONV),
-    "Imprint reads batches (LeNet)": ("imprint", CONV),
-}
-MOVES: dict[str, dict[str, Any]] = {
-    "1 image": {}, "batch 4": {"batch": 4}, "batch 8": {"batch": 8}, "batch 32": {"batch": 32},
-    "20 steps": {"steps": 20}, "20 rounds": {"age": 20}, "100 rounds": {"age": 100},
-    "batch 4, 20 rounds": {"batch": 4, "age": 20},
-}  # fmt: skip
-
-
-def claims() -> list[dict[str, Any]]:
-    """Each claim along the axes: the share named among 100, by pixels."""
-    found = []
-    for claim, (attack, net) in CLAIMS.items():
-        found.append({"claim": claim})
-        for name, where in MOVES.items():
-            some = [c for c in cells(net=net, **where) if c["attack"] == attack]
-            some = [c for c in some if "networks" in c]
-            found[-1][name] = named(some[0]).value if some else None
-    return found
