@@ -24,10 +24,11 @@ TOY: dict[str, dict] = {  # what is made small, by the names of its settings
     "matching-gradients/first-look": {},
     "modelcloak-fixed/epsilon": {"rounds": [100, 60]},
     "reach/map": {
-        "images_search": 2, "images_dear": 2, "budget": 2, "budget_dear": 2, "proposals": 1,
+        "images": 2, "images_search": 2, "images_dear": 2, "budget": 2, "budget_dear": 2,
         "center": {"data": "mnist", "batch": 1, "steps": 1, "order": "whole", "age": 0},
-        "batches": [1, 2, 4, 8], "steps": [1, 2, 4], "ages": [0, 1, 2, 3], "seeds": [0],
+        "batches": [1, 2, 4, 8], "steps": [1, 2, 4], "ages": [0, 1, 2, 3], "proposals": 1,
         "fedavg": {"clients": 2, "per_client": 8, "batch_size": 4, "eta": 0.1}, "gallery": 5,
+        "seeds": [0],
     },
     "what-epsilon-buys/attack": {"rounds": [1, 8, 64]},
 }  # fmt: skip

@@ -138,6 +138,7 @@ CLAIMS: dict[str, tuple[str, str]] = {  # claim -> attack and network that it wa
     "SPEAR reads whole batches (dense)": ("spear", DENSE),
     "components unmix batches (dense)": ("components", DENSE),
     "L-BFGS finds the digit (dense)": ("L-BFGS", DENSE),
+    "L-BFGS finds the digit (dense, sigmoid)": ("L-BFGS", "MLP sigmoid"),
     "the recursion is exact (LeNet)": ("recursive", CONV),
     "L-BFGS finds the digit (LeNet)": ("L-BFGS", CONV),
     "GS finds the digit (LeNet)": ("GS", CONV),
