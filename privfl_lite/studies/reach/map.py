@@ -87,9 +87,9 @@ def places(settings: dict) -> list[dict]:
     shallow = [net for net in NETS if net not in DEEP]
     found += [{**at, "net": n, "age": a} for n in shallow for a in (0, late[-1])]
     found += [{**at, "net": CONV, "steps": s} for s in steps]
-    found += [{**at, "net": CONV, "batch": 4, "steps": steps[1]}]
-    found += [{**at, "net": CONV, "batch": 4, "steps": steps[1], "order": DRAWN}]
     if settings["images_dear"] == settings["images"]:  # nothing is too dear: the profile gpu
+        found += [{**at, "net": CONV, "batch": 4, "steps": s} for s in steps[1:]]
+        found += [{**at, "net": CONV, "batch": 4, "steps": s, "order": DRAWN} for s in steps[1:]]
         found += [{**at, "net": net} for net in DEEP]
         found += [{**at, "net": CONV, "data": name} for name in settings["data"]]
     return found

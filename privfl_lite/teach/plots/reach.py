@@ -95,7 +95,7 @@ def by_batch(net: str, age: int = 0, steps: int = 1) -> Figure:
 
 WALKS: dict[str, dict[str, Any]] = {
     "none: untrained, one step": {},
-    **{f"{age} rounds of training": {"age": age} for age in (1, 5, 20, 100)},
+    **{f"{age} round{'s' * (age > 1)} of training": {"age": age} for age in (1, 5, 20, 100)},
     **{f"{steps} local steps": {"steps": steps} for steps in (4, 20)},
     "4 steps, order unknown": {"steps": 4, "order": "drawn"},
 }

@@ -112,15 +112,14 @@ def spear_rows() -> list[dict[str, Any]]:
 
 
 def network_rows(nets: Sequence[str], ages: Sequence[int]) -> list[dict[str, Any]]:
-    """One image, one step: the best attacker at each age of each network."""
-    found = []
-    for net in nets:
-        for age in ages:
-            if (cell := best(net=net, age=age)) is not None:
-                accuracy = [row["accuracy"] for row in cell["networks"]]
-                found.append({"network": net, "rounds": age, "best": short(cell)})
-                found[-1] |= {**row(cell), "accuracy": sum(accuracy) / len(accuracy)}
-    return found
+    """One image, one step: every attacker who changes nothing, at each age of each network."""
+    return [
+        {"network": net, "rounds": age, "attack": short(cell)} | row(cell)
+        for net in nets
+        for age in ages
+        for cell in cells(net=net, age=age)
+        if "networks" in cell and cell["attack"] != "imprint"
+    ]
 
 
 def refusals() -> dict[str, list[str]]:
