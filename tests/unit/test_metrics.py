@@ -347,7 +347,6 @@ def test_clustered_intervals_cover_where_plain_ones_do_not(level: float) -> None
     assert covered[0] < level - 0.15 and covered[1] > level - 0.07
 
 
-
 def scores_with_ties(seed: int) -> tuple[np.ndarray, np.ndarray]:
     rng = np.random.default_rng(seed)
     return rng.normal(0.5, 1, 150).round(1), rng.normal(0, 1, 230).round(1)
