@@ -209,6 +209,7 @@ def _valid() -> dict[str, dict[str, Any]]:
         "metrics.identify": {"found": w.x, "truth": w.x, "pool": w.x},
         **{f"metrics.{n}": two for n in "auc auc_interval tpr_at_fpr tpr_interval".split()},
         "metrics.bootstrap_interval": {"values": [1.0, 2.0]},
+        "metrics.clustered": {"hits": [1, 2], "counts": [3, 3]},
         "metrics.spread": {"values": [1.0, 2.0]},
         "metrics.success_rate": {
             **{"scores": [1.0, 2.0], "threshold": 1.5, "higher_is_better": True},

@@ -21,6 +21,7 @@ from ..values import Finite, Function, Inside, Number, Part, Row, Seed, Whole
 _row = Array("a list of one or more numbers", (1,), "all", finite=False, loose=True)
 Values = Annotated[Tensor | np.ndarray | Sequence[float], _row]
 Numbers = Annotated[list[float], Row((Number(),), least=1)]
+Counts = Annotated[Sequence[int], Row((Number(0, 10**9, whole=True),), least=1)]
 
 
 def _values(values: Values, what: str) -> np.ndarray:
@@ -39,10 +40,35 @@ def wilson(successes: Whole, n: Whole, level: Inside = 0.95) -> tuple[float, flo
     """Wilson's score interval for a success rate (1927): stays in [0, 1], also at 0 of n."""
     if not (n >= 1 and 0 <= successes <= n):
         raise PrivflError(f"{successes} successes of {n} is impossible; want 0 <= successes <= n")
+    return _wilson(successes, n, level)
+
+
+def _wilson(successes: float, n: float, level: float) -> tuple[float, float]:
     z2 = NormalDist().inv_cdf(_tails(level)[1]) ** 2
     center = (successes + z2 / 2) / (n + z2)
     half = math.sqrt(z2 * (successes * (n - successes) / n + z2 / 4)) / (n + z2)
     return max(0.0, center - half), min(1.0, center + half)
+
+
+@checked
+def clustered(hits: Counts, counts: Counts, level: Inside = 0.95) -> tuple[float, float]:
+    """Wilson's interval of a rate over clusters, ``hits[k]`` of ``counts[k]`` in cluster k.
+
+    Images behind one network share it, so n of them tell less than n independent ones. The number
+    of images is divided by the design effect: how much more the clusters' rates vary than those of
+    independent images would (Pearson's X² over its degrees of freedom), and 1 where it is less.
+    From few clusters that is a rough number; with one cluster it is taken to be 1.
+    """
+    if len(hits) != len(counts) or any(h > n for h, n in zip(hits, counts, strict=False)):
+        raise PrivflError(f"hits and counts go together, 0 <= hits <= counts; got {hits}, {counts}")
+    total, n = sum(hits), sum(counts)
+    if min(counts) < 1:
+        raise PrivflError("a cluster without images says nothing; leave it out")
+    rate, free = total / n, len(hits) - 1
+    apart = sum((h - m * rate) ** 2 / m for h, m in zip(hits, counts, strict=True))
+    inflation = apart / (free * rate * (1 - rate)) if free and 0 < rate < 1 else 1.0
+    effect = max(1.0, inflation)
+    return _wilson(total / effect, n / effect, level)
 
 
 @checked

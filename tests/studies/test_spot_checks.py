@@ -93,6 +93,10 @@ SPOTS = {
         {"net": "mlp", "attack": "likelihood", "sigma": 0.001, "clip": 0.25, "rounds": 1}
     ),
     "changing-the-model/precode": Spot({"part": "attack", "draw": "none", "attack": "L-BFGS"}),
+    "reach/map": Spot(
+        {"net": "MLP ReLU", "data": "mnist", "batch": 8, "steps": 4, "attack": "components"},
+        {"seeds": [0]},
+    ),
     "reach/spear": Spot({"data": "mnist", "batch": 4, "bits": 64, "sigma": 0.0}, {"seeds": [0, 1]}),
     "through-the-layers/trained": Spot({"act": "sigmoid", "recipe": "untrained", "seed": 0}),
 }

@@ -327,6 +327,26 @@ def test_success_rate_counts_the_threshold_itself_and_nan_as_failure() -> None:
     assert metrics.success_rate([10.0, 20.0, 30.0], 20, True) == (2 / 3, *metrics.wilson(2, 3))
 
 
+def test_clusters_that_agree_count_as_independent_images_and_others_as_fewer() -> None:
+    assert metrics.clustered([5, 5, 5], [10, 10, 10]) == metrics.wilson(15, 30)
+    assert metrics.clustered([10, 10], [10, 10]) == metrics.wilson(20, 20)  # never of width 0
+    low, high = metrics.clustered([10, 0, 5], [10, 10, 10])  # X² / 2 = 10, so 30 images tell as 3
+    assert (low, high) == pytest.approx(metrics.statistics._wilson(1.5, 3, 0.95))
+    assert metrics.clustered([3], [4]) == metrics.wilson(3, 4)
+
+
+@pytest.mark.parametrize("level", [0.8, 0.95])
+def test_clustered_intervals_cover_where_plain_ones_do_not(level: float) -> None:
+    """Eight clusters whose own rates are spread: the mean rate lies inside about as promised."""
+    rng = np.random.default_rng(0)
+    rates = rng.beta(1, 1, (400, 8))
+    hits = rng.binomial(16, rates)
+    plain = [metrics.wilson(int(h.sum()), 128, level) for h in hits]
+    ours = [metrics.clustered(h.tolist(), [16] * 8, level) for h in hits]
+    covered = [np.mean([low <= 0.5 <= high for low, high in some]) for some in (plain, ours)]
+    assert covered[0] < level - 0.15 and covered[1] > level - 0.07
+
+
 def scores_with_ties(seed: int) -> tuple[np.ndarray, np.ndarray]:
     rng = np.random.default_rng(seed)
     return rng.normal(0.5, 1, 150).round(1), rng.normal(0, 1, 230).round(1)
@@ -435,6 +455,8 @@ def test_images_of_wrong_shape_or_type_are_refused(score: Callable) -> None:
         (lambda: metrics.compare(photo(1), photo(1) * math.nan), "not [nan, nan]"),
         (lambda: metrics.wilson(3, 2), "3 successes of 2"),
         (lambda: metrics.wilson(0, 0), "0 successes of 0"),
+        (lambda: metrics.clustered([2], [1]), "0 <= hits <= counts"),
+        (lambda: metrics.clustered([0, 0], [1, 0]), "without images"),
         (lambda: metrics.wilson(1, 2, 95), "level is 95"),
         (lambda: metrics.success_rate([], 1, True), "scores is []"),
         (lambda: metrics.auc([], [1.0]), "members is []; it must be a list"),

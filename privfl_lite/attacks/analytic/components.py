@@ -77,16 +77,15 @@ def unmix(
 class Components(Attack):
     """Unmix a batch behind a first dense layer by independent components (Kariyappa et al. 2023).
 
-    Works behind any activation and needs no labels, but is not exact: differences between pixels
-    are only nearly independent. Of ``starts`` rotations the least Gaussian one is taken. It ends at
-    a batch larger than the layer, and where noise or rounding drowns the smallest images; of an
-    image that is there twice it finds one, and noise.
+    Works behind any activation and any number of local steps and needs no labels, but is not exact:
+    differences between pixels are only nearly independent. Of ``starts`` rotations the least
+    Gaussian one is taken. It ends at a batch larger than the layer, and where noise or rounding
+    drowns the smallest images; of an image that is there twice it finds one, and noise.
     """
 
     starts: Count = 4
     steps: Count = 200
     letter = "B"
-    most = (None, 1)
 
     def run(self, upload: Upload, seed: int = 0) -> Reconstruction:
         self.check(upload)

@@ -191,14 +191,14 @@ class Spear(Attack):
     Where it ends with agreement 1 (``details["agreement"]``), the found images leave off just the
     units in which the gradient has zeros: a strong sign of success, and no proof. ``proposals``
     bounds the work; about f^(1−B) are needed for each image, where f is the share of units that are
-    off for it. It ends at smooth activations, at a batch wider than the layer, and where noise
-    fills the zeros.
+    off for it. An update of several steps is read as well: it mixes the same images, and zeros are
+    left where a unit was off at every step (``lem-reach-mixture``). It ends at smooth activations,
+    at a batch wider than the layer, and where noise fills the zeros.
     """
 
     proposals: Count = 400_000
     show: bool = field(default=True, repr=False)
     letter = "B"
-    most = (None, 1)
 
     def run(self, upload: Upload, seed: int = 0) -> Reconstruction:
         self.check(upload)

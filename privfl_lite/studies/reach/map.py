@@ -1,8 +1,9 @@
 """How far attacks reach: batch, local steps, age of training and network (chapter: reach).
 
-From a center (one digit, one step, an untrained network) one axis is moved at a time, and three
-pairs of axes together. A cell is one attacker in one setting; lists in it have a value for each
-network (seed), so that intervals can be taken over networks, which share nothing.
+From two centers (one digit, one step, an untrained network: dense with ReLU for the analytic
+attacks, LeNet with sigmoid for the search) one axis is moved at a time, and three pairs of axes
+together. A cell is one attacker in one setting; it keeps a row for each network (seed), because
+images behind one network are not independent and intervals must know it (``metrics.clustered``).
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from ...attacks.malicious.imprint import Imprint, ImprintReadout, quantile_edges
 from ...client import share
 from ...data import Dataset, load
 from ...federated import FedAvg
+from ...pictures import pack
 from ...runtime import PrivflError
 from ...wire import Plan
 from ..base import Study
@@ -35,25 +37,30 @@ NETS: dict[str, tuple[str, dict[str, Any]]] = {
     "ConvNet-16 train": ("convnet", {"width": 16}),
     "ResNet-20": ("resnet20", {}),
 }
-DEEP = ("ConvNet-16 eval", "ConvNet-16 train", "ResNet-20")  # dear: fewer images and steps
-DENSE, CONV = "MLP ReLU", "LeNet sigmoid"  # the two centers: for the analytic, for the search
+DENSE, CONV = "MLP ReLU", "LeNet sigmoid"  # the two centers
+DEEP = ("ConvNet-16 eval", "ConvNet-16 train", "ResNet-20")  # dear: fewer images and evaluations
+SEARCHES = ("L-BFGS", "GS")
+WHOLE, DRAWN = "whole", "drawn"  # every step sees all images, or half of them, newly drawn
 
 
 def _settings(profile: str) -> dict:
     large = profile == "gpu"
     return {
-        "center": {"data": "mnist", "batch": 1, "steps": 1, "age": 0},
-        "batches": [1, 2, 4, 8, 16, 32],
+        "center": {"data": "mnist", "batch": 1, "steps": 1, "order": WHOLE, "age": 0},
+        "batches": [1, 2, 4, 8, 16, 32, *([64, 128] if large else [])],
         "steps": [1, 4, 20],
         "ages": [0, 1, 5, 20, 100],
+        "data": ["faces", "photos", *(["cifar10"] if large else [])],
         "seeds": list(range(3)),
-        "images": 64 if large else 8,  # for each network; a batch that is larger is one upload
-        "images_deep": 64 if large else 2,
-        "budget": 4800 if large else 300,  # evaluations of a search
-        "budget_deep": 4800 if large else 100,
-        "proposals": 4_000_000 if large else 40_000,  # of SPEAR
+        "images": 100 if large else 16,  # for each network; a batch that is larger is one upload
+        "images_search": 100 if large else 8,
+        "images_dear": 100 if large else 4,  # searches in deep networks, or of ``dear`` steps
+        "dear": 20,
+        "budget": 4800 if large else 400,  # evaluations of a search
+        "budget_dear": 4800 if large else 200,
+        "proposals": 4_000_000 if large else 100_000,  # of SPEAR, for each upload
         "gallery": 100,
-        "eta": 0.05,
+        "eta": 0.1,
         "fedavg": {"clients": 10, "per_client": 100, "batch_size": 20, "eta": 0.1},
         "bins": 128,
     }
@@ -61,38 +68,50 @@ def _settings(profile: str) -> dict:
 
 def _cells(settings: dict) -> list[dict]:
     """The main effects, then the pairs; each setting once for every attacker that applies."""
-    at = dict(settings["center"])
-    places = [{**at, "net": net} for net in NETS]
-    for net in (DENSE, CONV):
-        places += [{**at, "net": net, "batch": b} for b in settings["batches"]]
-        places += [{**at, "net": net, "age": a} for a in settings["ages"]]
-        places += [{**at, "net": net, "steps": s} for s in settings["steps"]]
-    places += [{**at, "net": net, "data": "faces"} for net in (DENSE, CONV)]
-    pairs = [(b, a) for b in settings["batches"][1:4] for a in settings["ages"][2:]]
-    places += [{**at, "net": DENSE, "batch": b, "age": a} for b, a in pairs]
-    for net in (DENSE, CONV):
-        pairs = [(b, s) for b in settings["batches"][1:3] for s in settings["steps"][1:]]
-        places += [{**at, "net": net, "batch": b, "steps": s} for b, s in pairs]
-    shallow = [net for net in NETS if net not in DEEP]
-    places += [{**at, "net": n, "age": a} for n in shallow for a in settings["ages"][3:]]
-    cells = [{**place, "attack": kind} for place in places for kind in applies(place)]
+    cells = [{**p, "attack": kind} for p in places(settings) for kind in applies(p)]
     return [cell for i, cell in enumerate(cells) if cell not in cells[:i]]
 
 
+def places(settings: dict) -> list[dict]:
+    """Where attackers are measured: network, data, batch, steps, order and age."""
+    at, late = dict(settings["center"]), settings["ages"][3:]
+    batches, steps = settings["batches"], settings["steps"]
+    found = [{**at, "net": DENSE, "batch": b, "age": a} for b in batches for a in settings["ages"]]
+    found += [{**at, "net": DENSE, "batch": b, "steps": s} for b in batches for s in steps]
+    found += [{**at, "net": "MLP sigmoid", "batch": b} for b in batches]
+    found += [{**at, "net": CONV, "batch": b} for b in batches]
+    found += [{**at, "net": CONV, "age": a} for a in settings["ages"]]
+    found += [{**at, "net": CONV, "batch": 4, "age": a} for a in late]
+    found += [{**at, "net": DENSE, "data": name} for name in settings["data"]]
+    found += [{**at, "net": DENSE, "batch": 4, "steps": s, "order": DRAWN} for s in steps[1:]]
+    shallow = [net for net in NETS if net not in DEEP]
+    found += [{**at, "net": n, "age": a} for n in shallow for a in (0, late[-1])]
+    found += [{**at, "net": CONV, "steps": s} for s in steps]
+    if settings["images_dear"] == settings["images"]:  # nothing is too dear: the profile gpu
+        found += [{**at, "net": CONV, "batch": 4, "steps": s} for s in steps[1:]]
+        found += [{**at, "net": CONV, "batch": 4, "steps": s, "order": DRAWN} for s in steps[1:]]
+        found += [{**at, "net": net} for net in DEEP]
+        found += [{**at, "net": CONV, "data": name} for name in settings["data"]]
+    return found
+
+
 def applies(place: dict) -> list[str]:
-    """The attackers of a place: the best closed form there is, a search, and for contrast the
-    server that changes the model."""
-    one = place["batch"] == 1
-    chain = place["net"].startswith(("MLP", "LeNet ")) and place["steps"] == 1
-    relu = place["net"] == DENSE and place["steps"] == 1
-    analytic = ["spear"] if relu and not one else ["recursive"] if one and chain else []
-    analytic += ["closed form"] if place["net"].startswith("MLP") else []
-    search = ["search"] if place["net"] != DENSE or place["batch"] <= 8 else []
-    contrast = ["imprint"] if place["net"] == CONV and place["age"] == 0 else []
+    """The attackers of a place: what reads, what searches, and for contrast the server that
+    changes the model. What refuses a place is asked all the same: its sentence is the result."""
+    net, one = place["net"], place["batch"] == 1
+    dense, still = net.startswith("MLP"), place["steps"] == 1
+    analytic = ["closed form"] if dense else ["recursive"] if one and still else []
+    analytic += ["components"] if dense and not one else []
+    analytic += ["spear"] if net == DENSE and not one else []
+    asked = still and place["batch"] in (1, 4) and place["age"] not in (1, 5)
+    asked = asked and (net == DENSE or place["age"] == 0)
+    search = ["L-BFGS"] if net not in DEEP and (asked or not dense) else []
+    search += ["GS"] if not dense and still else []
+    contrast = ["imprint"] if net == CONV and place["age"] == 0 and still else []
     return analytic + search + contrast
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=16)
 def _trained(net: str, data: str, seed: int, key: tuple) -> dict[int, models.Net]:
     """One FedAvg run: the network at each age, in rounds. Trained once in a process."""
     fedavg, ages = dict(key[0]), key[1]
@@ -102,8 +121,8 @@ def _trained(net: str, data: str, seed: int, key: tuple) -> dict[int, models.Net
     plan = Plan(eta=fedavg["eta"], batch_size=fedavg["batch_size"])
     run, kept = FedAvg(model, clients, max(ages), plan, seed=seed, show=False), {0: model}
     for report in run:
-        if report.round + 1 in ages:
-            kept[report.round + 1] = copy.deepcopy(run.model).eval()
+        if report.round in ages:
+            kept[report.round] = copy.deepcopy(run.model).eval()
     return kept
 
 
@@ -116,71 +135,102 @@ def network(settings: dict, cell: dict, seed: int) -> models.Net:
     return _trained(cell["net"], cell["data"], seed, key)[cell["age"]]
 
 
-def identified(found: Tensor, x: Tensor, others: Tensor) -> list[bool]:
-    """Of each true image: is it the nearest to what was found, among itself and the others?
-
-    ``found`` is in the order of x (``metrics.assign``); distances are of pixels.
-    """
-    a, own = metrics.as_image(found).flatten(1), x.flatten(1)
-    right = (a - own).norm(dim=1)
-    return (right < torch.cdist(a, others.flatten(1)).amin(1)).tolist()
+def is_dear(settings: dict, cell: dict) -> bool:
+    """Whether a search takes so long here that it is given fewer images and evaluations."""
+    return cell["net"] in DEEP or cell["steps"] >= settings["dear"]
 
 
-def _matched(found: Tensor, x: Tensor, batch: int) -> Tensor:
-    """What was found, in the order that fits x best within each upload; favors the attacker.
+def plan_of(settings: dict, cell: dict) -> Plan | None:
+    """The rules of local training; with ``drawn`` each pass reads the images in two halves."""
+    mode, batch, steps = mode_of(cell), cell["batch"], cell["steps"]
+    if steps == 1:
+        return None
+    if cell["order"] == DRAWN:
+        return Plan(settings["eta"], epochs=steps // 2, batch_size=batch // 2, mode=mode)
+    return Plan(settings["eta"], steps=steps, batch_size=batch, mode=mode)
 
-    How much it does is seen where x are strangers, images that stood behind no upload.
-    """
-    parts = zip(found.split(batch), x.split(batch), strict=True)
-    return torch.cat([f[metrics.assign(f, true)] for f, true in parts])
+
+def mode_of(cell: dict) -> str:
+    """How batch norm works, for the client and for the attacker who imitates it."""
+    return "train" if cell["net"].endswith("train") else "eval"
 
 
 def _attack(settings: dict, cell: dict) -> attacks.Attack:
-    deep = cell["net"] in DEEP
-    budget = settings["budget_deep" if deep else "budget"]
+    budget = settings["budget_dear" if is_dear(settings, cell) else "budget"]
     return {
         "recursive": lambda: attacks.Recursive(),
         "closed form": lambda: attacks.ClosedForm(),
+        "components": lambda: attacks.Components(),
         "spear": lambda: attacks.Spear(proposals=settings["proposals"], show=False),
         "imprint": lambda: ImprintReadout(),
-        "search": lambda: (
-            attacks.GS(steps=budget, show=False) if deep else attacks.IDLG(steps=budget, show=False)
-        ),
+        "L-BFGS": lambda: attacks.IDLG(steps=budget, show=False),
+        "GS": lambda: attacks.GS(steps=budget, show=False),
     }[cell["attack"]]()
 
 
+def private(settings: dict, cell: dict, seed: int, ds: Dataset) -> tuple[Tensor, Tensor, Tensor]:
+    """Private images and labels, test images all; and the others in the gallery."""
+    count, batch = settings["images"], cell["batch"]
+    if cell["attack"] in SEARCHES:
+        count = settings["images_dear" if is_dear(settings, cell) else "images_search"]
+    count = min(count, len(ds.y_test)) // batch * batch
+    return _drawn(ds, max(batch, count), seed, settings["gallery"])
+
+
+def _drawn(ds: Dataset, count: int, seed: int, gallery: int) -> tuple[Tensor, Tensor, Tensor]:
+    x, y = ds.sample(count, split="test", seed=1000 + seed)
+    return x, y, ds.sample(gallery - 1, seed=2000 + seed)[0]
+
+
+def scores(found: Tensor, x: Tensor, others: Tensor, batch: int) -> dict:
+    """PSNR of each image, in the order that fits best within an upload (it favors the attacker);
+    and how many are named by pixels and by features, where no order is chosen."""
+    parts = zip(found.split(batch), x.split(batch), strict=True)
+    matched = torch.cat([f[metrics.assign(f, true)] for f, true in parts])
+    psnr = metrics.compare(matched, x)["psnr"]
+    named = {
+        f"named_{by}": metrics.identify(found, x, others, by=by, batch=batch).hits
+        for by in ("pixels", "features")
+    }
+    return {"psnr": [round(min(v, 160.0), 1) for v in psnr.tolist()], **named}
+
+
+@lru_cache(maxsize=64)
+def blind(data: str, count: int, seed: int, gallery: int) -> dict:
+    """The scores of the mean training image, which anybody may hand in without any upload."""
+    ds = load(data)
+    x, _, others = _drawn(ds, count, seed, gallery)
+    return scores(ds.x_train.mean(0, keepdim=True).expand_as(x), x, others, 1)
+
+
 def _one(settings: dict, cell: dict, seed: int, ds: Dataset) -> dict:
-    """One network: PSNR and identification of each image, what a blind guess has, and the cost."""
-    batch, deep = cell["batch"], cell["net"] in DEEP
-    count = max(batch, settings["images_deep" if deep else "images"] // batch * batch)
-    size = settings["gallery"] - 1
-    x, y = ds.sample(2 * count + size, split="test", seed=1000 + seed)
-    x, strangers, others = x.split([count, count, size])
-    y = y[:count]
+    """One network: what was found, what a blind guess has, and the cost."""
+    batch = cell["batch"]
+    x, y, others = private(settings, cell, seed, ds)
     net = network(settings, cell, seed)
+    with torch.no_grad():
+        right = (net(ds.x_test).argmax(1) == ds.y_test).float().mean().item()
     if cell["attack"] == "imprint":
         edges = quantile_edges(ds.x_train.flatten(1).mean(1), settings["bins"]).unique()
         net = Imprint(net, edges, gain=1e-3)
-    mode = "train" if cell["net"].endswith("train") else "eval"
-    plan = None
-    if cell["steps"] > 1:
-        plan = Plan(eta=settings["eta"], steps=cell["steps"], batch_size=batch, mode=mode)
-    upload = share(net, x, y, knows=("labels",), each=batch, plan=plan, mode=mode, seed=seed)
-    began, start = time.process_time(), ds.x_train.mean(0, keepdim=True)
+    how: dict[str, Any] = {
+        "plan": plan_of(settings, cell),
+        "mode": mode_of(cell),
+        "each": batch,
+        "seed": seed,
+    }
+    upload = share(net, x, y, knows=("labels",), **how)
+    began = time.process_time()
     try:
         result = _attack(settings, cell).run(upload, seed=seed)
     except PrivflError as error:
         return {"refused": str(error)}
-    seconds = time.process_time() - began
-    found, by_luck = (_matched(result.images.cpu(), true, batch) for true in (x, strangers))
-    blind = start.expand_as(x)
+    seconds, found = time.process_time() - began, result.images.cpu()
     return {
-        "psnr": [round(min(v, 160.0), 2) for v in metrics.compare(found, x)["psnr"].tolist()],
-        "named": sum(identified(found, x, others)),
-        "chance_named": sum(identified(by_luck, strangers, others)),
-        "blind_psnr": [round(v, 2) for v in metrics.compare(blind, x)["psnr"].tolist()],
-        "blind_named": sum(identified(blind, x, others)),
-        "count": count,
+        **scores(found, x, others, batch),
+        "blind": blind(cell["data"], len(x), seed, settings["gallery"]),
+        "picture": pack(found[metrics.assign(found[:batch], x[:batch])][0].mean(0, keepdim=True)),
+        "accuracy": round(right, 3),
         "evaluations": result.evaluations,
         "cpu_seconds": round(seconds, 3),
     }

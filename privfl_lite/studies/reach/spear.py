@@ -18,10 +18,9 @@ from ..base import Study
 def _settings(profile: str) -> dict:
     large = profile == "gpu"
     return {
-        "data": ["mnist", "cifar10"] if large else ["mnist"],
+        "data": {"mnist": [32, 64], "cifar10": [32, 64] if large else [32]},  # types of numbers
         "hidden": 256,
         "batches": [2, 4, 6, 8, 10, 12, *([16, 20] if large else [])],
-        "bits": [32, 64],
         "noises": [1e-7, 1e-6, 1e-5, 1e-4, 1e-3] if large else [],
         "noisy_batch": 4,
         "seeds": list(range(20)),
@@ -33,9 +32,9 @@ def _settings(profile: str) -> dict:
 def _cells(settings: dict) -> list[dict]:
     exact = [
         {"data": data, "batch": b, "bits": bits, "sigma": 0.0}
-        for data in settings["data"]
+        for data, kinds in settings["data"].items()
         for b in settings["batches"]
-        for bits in settings["bits"]
+        for bits in kinds
     ]
     noisy = [
         {"data": "mnist", "batch": settings["noisy_batch"], "bits": 32, "sigma": s}
