@@ -90,6 +90,10 @@ LEFT_OUT = {  # study -> cells that are slow whatever the settings, or need more
     "dcs2/attack": lambda cell: cell["part"] == "scale",  # as the part "separate"
     "fedkl/attack": lambda cell: cell.get("setting", "").startswith("batch"),  # of 2 and 4
     "loda/attack": lambda cell: cell["part"] in ("time", "panel"),  # of 200 images; of two classes
+    "reach/map": lambda cell: (
+        cell["attack"] == "recursive"  # minutes of linear algebra each
+        and (cell["data"] in ("photos", "cifar10") or cell["net"] == "ResNet-20")
+    ),
 }
 
 
