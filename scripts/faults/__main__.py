@@ -90,7 +90,7 @@ def main() -> None:
     print(audits.ABOUT)
     table("audits", audits.rows())
     print("\n## Bad inputs\n")
-    print(audits.bad_inputs())
+    print(f"{about()}\n\n{audits.bad_inputs()}")
 
 
 if __name__ == "__main__":
