@@ -197,7 +197,7 @@ def no_home(folder: Path) -> Outcome:
     return of(good, 2, "work"), "–"
 
 
-@fault("reader of the output that goes away: `study list | head -1`")
+@fault("reader of the output that goes away: `study list`, into `head`")
 def pipe(folder: Path) -> Outcome:
     process = start("study list", folder)
     assert process.stdout and process.stderr
