@@ -147,11 +147,11 @@ def build_attack(args: argparse.Namespace, name: str, defense: str, strict: bool
     """The attack of this name; "informed" is the one that answers the defense."""
     from ..written import read
 
-    table, first = dict(pf.attacks.ATTACKS), _first(defense)
-    if first in pf.attacks.INFORMED:
-        table["informed"] = pf.attacks.INFORMED[first]
-    elif name.partition(":")[0] == "informed":
+    first = _first(defense)
+    answers = {"informed": pf.attacks.INFORMED[first]} if first in pf.attacks.INFORMED else {}
+    if not answers and name.partition(":")[0] == "informed":
         raise PrivflError(f"no attack answers {first} yet; name one in attacks.INFORMED")
+    table = {**answers, **pf.attacks.ATTACKS}
     takes = {field.name for field in fields(table[choose("attack", name.partition(":")[0], table)])}
     given = {k: v for k in ("steps", "restarts") if (v := getattr(args, k)) is not None}
     if strict and (wrong := [k for k in given if k not in takes]):

@@ -21,7 +21,8 @@ SETTINGS = (ROOT / "privfl_lite/teach/js/lab/settings.js").read_text(encoding="u
 
 def test_a_notebook_has_a_link_in_its_place():
     written = Writer(INDEX, "intro").blocks(parse("```{laboratory}\n:small:\n```"))
-    assert re.fullmatch(r"\[.+\]\(https://.+/book/laboratory\.html\) in your browser\.", written)
+    link = r"\[.+\]\(https://.+/book/laboratory\.html\) in your browser"
+    assert re.fullmatch(link + r", or run `pf\.teach\.lab\(\)`\.", written)
 
 
 @pytest.mark.parametrize("option", ["net", "act", "defense", "attacker", "solver"])

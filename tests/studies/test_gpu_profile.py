@@ -99,8 +99,11 @@ LEFT_OUT = {  # study -> cells that are slow whatever the settings, or need more
 
 @pytest.fixture(scope="module", autouse=True)
 def prepared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Stand-ins for all data sets, and an untrained network for LODA's large extractor."""
-    with in_place(tmp_path_factory.mktemp("stand-ins"), (*COUNTS, "lpips")):
+    """Stand-ins for all data sets, an untrained network for LODA's large extractor, and a folder
+    for what is made: a toy generator must not stay among the results that later tests find."""
+    folder, patch = tmp_path_factory.mktemp("stand-ins"), pytest.MonkeyPatch.context()
+    with patch as own, in_place(folder, (*COUNTS, "lpips")):
+        own.setenv("PRIVFL_RESULTS", str(folder / "results"))
         stored.save(extractor.blank("gpu"), extractor.stored_at("gpu"), {"study": "a stand-in"})
         yield
 
