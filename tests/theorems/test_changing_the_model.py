@@ -21,7 +21,7 @@ from torch.nn.functional import cross_entropy, softplus
 import privfl_lite as pf
 from privfl_lite.attacks import Recursive
 from privfl_lite.attacks.adaptive import precode
-from privfl_lite.attacks.analytic.recursive import head_input
+from privfl_lite.attacks.analytic.equations import head_input
 from privfl_lite.defenses import PRECODE
 from privfl_lite.studies import STUDIES
 from privfl_lite.studies.changing_the_model import precode as study

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from privfl_lite.attacks.adaptive.fedkl_recursion import projected
-from privfl_lite.attacks.analytic.recursive import by_channel, kernel_equations
+from privfl_lite.attacks.analytic.equations import by_channel, kernel_equations
 from privfl_lite.models.keylock import KeyLock
 from privfl_lite.runtime import generator
 from privfl_lite.studies import STUDIES

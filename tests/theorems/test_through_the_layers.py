@@ -14,7 +14,13 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, jacfwd
 from torch.nn.functional import conv2d, cross_entropy, unfold
 
-from privfl_lite.attacks.analytic.recursive import from_gradient, head_input
+from privfl_lite.attacks.analytic.equations import (
+    from_gradient,
+    from_gradient_alone,
+    head_input,
+    windows,
+)
+from privfl_lite.studies import STUDIES
 from privfl_lite.teach.checks import through_the_layers as checks
 
 pytestmark = pytest.mark.usefixtures("double")
@@ -404,6 +410,97 @@ def test_prop_convolution_equations_are_not_all_equations():
 
     jacobian = jacfwd(whole)(x).reshape(-1, 784)
     assert int(torch.linalg.matrix_rank(jacobian, rtol=1e-8)) == 784
+
+
+# --- pooling, batch norm, shortcuts ---
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_prop_norm_repeats(seed: int):
+    """In eval mode the gradients of γ and β are functions of ∇W, ∇b; in train mode they are not."""
+    gen = rng(seed)
+    C, K, k, m = between(1, 3, gen), between(2, 5, gen), 3, 4
+    x, y = normal(2, C, 7, 7, gen=gen), torch.randint(m, (2,), generator=gen)
+    for mode in (False, True):
+        torch.manual_seed(seed)
+        conv, norm = nn.Conv2d(C, K, k), nn.BatchNorm2d(K)
+        for t in (norm.weight.data, norm.bias.data, norm.running_mean):
+            t.copy_(normal(K, gen=gen))
+        norm.running_var.copy_(torch.rand(K, generator=gen) + 0.5)
+        net = nn.Sequential(conv, norm, nn.ReLU(), nn.Flatten(), nn.Linear(25 * K, m)).train(mode)
+        mean, scale = norm.running_mean.clone(), (norm.running_var + norm.eps).sqrt()
+        g, W, b = gradients(net, x, y), conv.weight.detach(), conv.bias.detach()
+        inner = (W * g["0.weight"]).flatten(1).sum(1) + (b - mean) * g["0.bias"]
+        first = relative(norm.weight.detach() * g["1.weight"], inner)
+        second = relative(norm.weight.detach() / scale * g["1.bias"], g["0.bias"])
+        assert (max(first, second) < 1e-9) is not mode
+
+
+def alone(conv: nn.Conv2d, a: Tensor, delta: Tensor) -> tuple[Tensor, Tensor, int]:
+    """What a convolution's own two gradients tell, for this input and this error signal."""
+    slope = grad(
+        lambda W, b: (conv2d(a[None], W, b, conv.stride, conv.padding)[0] * delta).sum(), (0, 1)
+    )
+    g_weight, g_bias = slope(conv.weight.detach(), conv.bias.detach())
+    return from_gradient_alone(conv, g_weight, g_bias, tuple(a.shape[1:]), 1e-5)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_prop_gradient_alone(seed: int):
+    """Enough input channels: input and error signal from one gradient, also behind maxima."""
+    gen = rng(seed)
+    side, K = between(3, 5, gen), 40
+    n = side * side
+    conv = nn.Conv2d(n + 3, K, 3, padding=1)
+    a, delta = torch.rand(n + 3, side, side, generator=gen), normal(K, side, side, gen=gen)
+    sparse = delta * (torch.rand(delta.shape, generator=gen) < 0.4)  # a ReLU's zeros, or maxima
+    for signal in (delta, sparse):
+        found, error, rank = alone(conv, a, signal)
+        assert rank == n
+        close(found, a, rtol=1e-6, atol=1e-6)
+        close(error, signal.flatten(1), rtol=1e-6, atol=1e-6)
+    few = nn.Conv2d(n - 1, K, 3, padding=1)  # one channel too few: another input comes out
+    found, _, rank = alone(few, a[: n - 1], delta)
+    assert rank == n - 1 and relative(found, a[: n - 1]) > 1e-2
+    flat = a[:1].expand(n + 3, -1, -1)  # enough channels, but all the same: rank 1
+    assert alone(conv, flat, delta)[2] == 1
+    silent = delta - delta.mean((1, 2), keepdim=True)  # ∇b = 0 leaves the scale open
+    assert relative(alone(conv, a, silent)[0], a) > 1e-2
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_prop_relu_loses_rank(seed: int):
+    """Dead channels and units take equations away, and so does a maximum, known or not."""
+    gen = rng(seed)
+    C, K, side, k = between(2, 4, gen), between(2, 7, gen), 8, 3
+    a = normal(C, side, side, gen=gen)
+    conv = nn.Conv2d(C, K, k, padding=1)
+    conv.weight.data = normal(*conv.weight.shape, gen=gen)
+    conv.bias.data = normal(K, gen=gen) - 2
+    conv.bias.data[0] = -1e3  # one channel is dead
+    u = conv(a[None]).detach()
+    for pool in (nn.Identity(), nn.MaxPool2d(2)):
+        top = normal(*pool(u)[0].shape, gen=gen)
+        delta = grad(lambda u, p=pool, t=top: (p(u.relu())[0] * t).sum())(u)[0]
+        on = delta != 0
+        live, units = int(on.flatten(1).any(1).sum()), int(on.sum())
+        assert live < K and (isinstance(pool, nn.Identity) or units <= K * side * side // 4)
+        seen = windows(conv, torch.eye(side * side).view(-1, 1, side, side))
+        G = torch.einsum("pkl,dl->dkp", seen, delta.flatten(1)).flatten(0, 1)
+        F = jacfwd(lambda a: conv(a[None])[0][on])(a).reshape(units, -1)  # noqa: B023
+        rank = int(torch.linalg.matrix_rank(torch.cat([torch.block_diag(*[G] * C), F])))
+        bound = C * min(side * side, live * k * k) + units
+        assert rank <= min(bound, C * side * side)
+        whole = C * min(side * side, K * k * k) + K * side * side
+        assert bound < whole  # by the count with all units on, nothing would be missing
+
+
+def test_what_the_chapter_counts_of_relu_failures():
+    """Its numbers: of the stored failures, how many the count explains, how many the rank."""
+    cells = STUDIES["through-the-layers/trained"].show()["cells"]
+    failed = [f for c in cells for f in c.get("failures", [])]
+    assert (len(failed), sum(any(f["too_few"]) for f in failed)) == (72, 62)
+    assert all(any(f["open_at_truth"]) for f in failed)
 
 
 # --- the exercises ---

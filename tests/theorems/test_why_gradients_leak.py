@@ -17,7 +17,7 @@ from torch.func import grad
 from torch.nn.functional import cross_entropy
 
 import privfl_lite as pf
-from privfl_lite.attacks.analytic.recursive import head_input
+from privfl_lite.attacks.analytic.equations import head_input
 from privfl_lite.teach.checks import why_gradients_leak as checks
 
 pytestmark = pytest.mark.usefixtures("double")

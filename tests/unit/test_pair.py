@@ -14,8 +14,8 @@ from privfl_lite.attacks import Pair
 from privfl_lite.attacks.adaptive import dcs2_algebra as pair
 from privfl_lite.attacks.adaptive.dcs2_matching import ConcealedMatching, candidate_labels, joint
 from privfl_lite.attacks.adaptive.dcs2_split import SCALES
+from privfl_lite.attacks.analytic.equations import by_channel, kernel_equations
 from privfl_lite.attacks.analytic.gauss_newton import gauss_newton
-from privfl_lite.attacks.analytic.recursive import by_channel, kernel_equations
 from privfl_lite.defenses import DCS2
 from privfl_lite.runtime import PrivflError
 from privfl_lite.wire import Facts

@@ -9,7 +9,8 @@ import torch
 from torch import nn
 
 import privfl_lite as pf
-from privfl_lite.attacks.analytic.recursive import Recursive, Step
+from privfl_lite.attacks.analytic.recursive import Recursive
+from privfl_lite.attacks.analytic.way_back import Step
 from privfl_lite.models import Net
 from privfl_lite.studies import STUDIES
 from privfl_lite.studies.through_the_layers import trained as recursive_trained

@@ -24,7 +24,7 @@ from ...gradients import Tensors
 from ...models import Net, built
 from ...runtime import PrivflError
 from ...wire import Upload
-from ..analytic.recursive import by_channel, kernel_equations
+from ..analytic.equations import by_channel, kernel_equations
 from ..base import Attack, Reconstruction
 from .dcs2_split import Split, completed, parallel, separate, swapped
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from ..analytic.recursive import by_channel, kernel_equations
+from ..analytic.equations import by_channel, kernel_equations
 
 Secret = tuple[Tensor, Tensor]  # γ and β, (channels,) each
 

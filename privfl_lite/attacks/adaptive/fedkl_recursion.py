@@ -23,7 +23,9 @@ from ...models.keylock import Locked, locks
 from ...runtime import PrivflError, progress
 from ...values import Part
 from ...wire import Upload
-from ..analytic.recursive import ACTIVATIONS, OFF, from_gradient, from_output, head_input
+from ..analytic.equations import from_gradient, from_output, head_input
+from ..analytic.recursive import OFF
+from ..analytic.way_back import ACTIVATIONS
 from ..base import Attack, Reconstruction
 from .fedkl_equations import Secret, lines, normal_equations, projected, with_known_shift
 

@@ -18,14 +18,8 @@ from ...runtime import PrivflError, choose
 from ...values import Part, Text
 from ...wire import Upload
 from ..base import Attack, Reconstruction
-from .equations import by_channel as by_channel
-from .equations import from_gradient as from_gradient
-from .equations import from_output as from_output
-from .equations import head_input as head_input
-from .equations import kernel_equations as kernel_equations
-from .way_back import ACTIVATIONS as ACTIVATIONS
-from .way_back import NORMS, Way
-from .way_back import Step as Step
+from .equations import head_input
+from .way_back import NORMS, Step, Way
 
 OFF = (1e-5, 3e-6, 1e-6, 1e-4)  # what counts as 0 behind a ReLU; tried until the upload fits
 
@@ -40,9 +34,8 @@ class Recursive(Attack):
     norm's), but an average with no activation in front; inside a block the last convolution needs
     outputs · k² ≥ pixels. It enters at the last layer ("head", whatever its name), or at any fully
     connected layer with a bias: ``entry="features.7.encode"`` bypasses the layers after it
-    (PRECODE). Singular values under
-    ``tol`` of the largest count as 0: these directions hold rounding noise. ``details["steps"][u]``
-    tells how it went, last layer first.
+    (PRECODE). Singular values under ``tol`` of the largest count as 0: these directions hold
+    rounding noise. ``details["steps"][u]`` tells how it went, last layer first.
     """
 
     tol: Part = 1e-4

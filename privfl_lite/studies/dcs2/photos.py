@@ -33,7 +33,7 @@ from ... import models
 from ...attacks import GS, IDLG, Matching, Pair
 from ...attacks.adaptive.dcs2_algebra import Split, conv_maps, image_behind, refined, separate
 from ...attacks.adaptive.dcs2_matching import joint
-from ...attacks.analytic.recursive import kernel_equations
+from ...attacks.analytic.equations import kernel_equations
 from ...client import share
 from ...data import load
 from ...defenses import ATS, DCS2, Defense, DPGaussian, Prune, Soteria

@@ -16,7 +16,7 @@ from torch.nn.functional import cross_entropy
 
 from ... import metrics, models
 from ...attacks import Recursive
-from ...attacks.analytic.recursive import from_gradient, from_output
+from ...attacks.analytic.equations import from_gradient, from_output
 from ...client import share
 from ...data import Dataset, load
 from ...runtime import generator
