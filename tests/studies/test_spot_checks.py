@@ -2,24 +2,21 @@
 
 Machines round differently, and a search that runs for hundreds of steps turns that into the second
 or third digit; so numbers are compared up to a tolerance by their kind (``TOLERANCES``), a PSNR
-beyond 40 dB only as that, and clocks not at all. Like is compared with like: a cell of the first
-edition (without the field ``solvers``) is searched again with its L-BFGS, of 30 pairs. Where a cell
-is made cheaper by taking fewer images or seeds, lists are compared as far as they go, and what sums
-them up is left out.
+beyond 40 dB only as that, and clocks not at all. Like is compared with like: a stored cell says by
+which solvers it was found, and they must be the same again. Where a cell is made cheaper by taking
+fewer images or seeds, lists are compared as far as they go, and what sums them up is left out.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 
-from privfl_lite.attacks.solvers import lbfgs, solvers
+from privfl_lite.attacks.solvers import solvers
 from privfl_lite.pictures import unpack
 from privfl_lite.studies import STUDIES
 
@@ -152,21 +149,10 @@ def compute_again(name: str, spot: Spot) -> tuple[dict, dict]:
     settings, stored = study.settings("cpu"), study.show()["cells"]
     (cell,) = [c for c in study.cells(settings) if spot.cell.items() <= c.items()]
     (row,) = [r for r in stored if cell.items() <= r.items()]
-    with solver_of(row), solvers() as used:
+    with solvers() as used:
         again = json.loads(json.dumps(study.compute(settings | spot.few, cell)))
     again["solvers"] = sorted(used) if "solvers" in row else None
     return {"solvers": None} | {k: v for k, v in row.items() if k not in cell}, again
-
-
-@contextmanager
-def solver_of(row: dict) -> Iterator[None]:
-    """Search as this stored cell was searched: in the first edition L-BFGS kept 30 pairs."""
-    today = lbfgs.__defaults__
-    lbfgs.__defaults__ = today if "solvers" in row else ((), 30)
-    try:
-        yield
-    finally:
-        lbfgs.__defaults__ = today
 
 
 @pytest.mark.parametrize("name", list(STUDIES))

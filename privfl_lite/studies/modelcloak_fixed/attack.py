@@ -24,6 +24,7 @@ from torch import Tensor
 
 from ... import metrics, models
 from ...attacks import IDLG, Reconstruction
+from ...attacks.solvers import note, solvers
 from ...client import share
 from ...data import load
 from ...defenses import Defense, DPGaussian, ModelCloak
@@ -141,7 +142,8 @@ def noise_facts(defense: Defense) -> tuple[str, ...]:
     return ("noise",) if isinstance(defense, DPGaussian) else ()
 
 
-_made: dict[str, dict] = {}  # settings of one noise level share their result ("over N")
+# settings of one noise level share their result ("over N"): scores, and the solvers that made them
+_made: dict[str, tuple[dict, set[str]]] = {}
 
 
 def _search(settings: dict, data: str, defense: Defense, start: str) -> dict:
@@ -156,8 +158,12 @@ def _search(settings: dict, data: str, defense: Defense, start: str) -> dict:
             start=x[:, None] if near else "patterned",
             show=False,
         )
-        _made[key] = _scores(settings, attack.run(upload, seed=settings["seed"]), x)
-    return dict(_made[key])
+        with solvers() as made_by:
+            found = attack.run(upload, seed=settings["seed"])
+        _made[key] = _scores(settings, found, x), made_by
+    scores, made_by = _made[key]
+    note(made_by)
+    return dict(scores)
 
 
 def averaged(settings: dict, data: str, std: float, rounds: int) -> tuple[Upload, Tensor]:
