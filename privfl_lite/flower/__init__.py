@@ -19,8 +19,8 @@ from ..errors import PrivflError
 if find_spec("flwr") is None:
     raise PrivflError('Flower is not installed; run: pip install "privfl_lite[flower]"')
 
-from .client import client_app  # noqa: E402
-from .mod import defense_mod  # noqa: E402
-from .tap import Seen, Tap  # noqa: E402
+from .client import client_app
+from .mod import defense_mod
+from .tap import Seen, Tap
 
 __all__ = ["Seen", "Tap", "client_app", "defense_mod"]

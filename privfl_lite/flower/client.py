@@ -67,7 +67,9 @@ def client_app(
     return app
 
 
-def _or_refused(act: Callable[[Message, Context], Message], message: Message, c: Context) -> Message:
+def _or_refused(
+    act: Callable[[Message, Context], Message], message: Message, c: Context
+) -> Message:
     """Fails closed: an exception would carry its text, and perhaps data in it, to the server."""
     try:
         return act(message, c)
@@ -122,7 +124,7 @@ class _Told:
 
     def train(self, message: Message, context: Context) -> Message:
         client, net, data, defense, memory, came = self.at_home(message, context, self.data_fn)
-        r, plan = int(message.content["config"]["server-round"]), self.plan(context)  # type: ignore
+        r, plan = int(message.content["config"]["server-round"]), self.plan(context)
         local = Local({client: data}, defense, False, self.seed)  # type: ignore[arg-type]
         trained = local.train(net, [client], plan, r, memory)
         sent, buffers = send(local, net, [client], trained, plan, r, memory)

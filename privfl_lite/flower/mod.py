@@ -67,7 +67,9 @@ def _refuse_other_doors(defense: Defense) -> None:
                     f"{name} guards the door {door!r}, which a Mod cannot reach; use client_app"
                 )
         if not part.guards("update"):
-            raise PrivflError(f"{name} does nothing at the update door, so as a Mod it protects nothing")
+            raise PrivflError(
+                f"{name} does nothing at the update door, so as a Mod it protects nothing"
+            )
         if part.looks("update") or part.crosses():
             raise PrivflError(
                 f"{name} looks at private data at the update door, which a Mod does not have; "
@@ -85,7 +87,7 @@ def _defended(
 ) -> Message:
     """The reply with θ + defense(Δ) in place of θ + Δ."""
     client = int(context.node_config["partition-id"])
-    r = int(message.content["config"]["server-round"])  # type: ignore[arg-type, index, call-overload]
+    r = int(message.content["config"]["server-round"])
     (_, came), (key, leaving) = only_record(message), only_record(out)
     like = came.to_torch_state_dict()
     before, after = from_record(came, like), from_record(leaving, like)

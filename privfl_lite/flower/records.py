@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping
-from typing import cast
 
 import torch
 from flwr.app import ArrayRecord, Error, Message
@@ -50,8 +49,10 @@ def only_record(message: Message) -> tuple[str, ArrayRecord]:
     """The one record of arrays of a message, with its key."""
     records = list(message.content.array_records.items())
     if len(records) != 1:
-        raise PrivflError(f"a message must hold one record of arrays; this one holds {len(records)}")
-    return cast(tuple[str, ArrayRecord], records[0])
+        raise PrivflError(
+            f"a message must hold one record of arrays; this one holds {len(records)}"
+        )
+    return records[0]
 
 
 def load(model: Net, record: ArrayRecord, defense: Defense) -> Tensors:

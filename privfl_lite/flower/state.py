@@ -25,7 +25,7 @@ def remembered(context: Context, client: int, secure: bool, folder: str | Path |
     """The memory of this client in this run; new in its first round."""
     memory, data = Memory(secure), b""
     if KEY in context.state:
-        data = bytes(context.state[KEY]["memory"])  # type: ignore[arg-type]
+        data = bytes(context.state[KEY]["memory"])
     elif folder is not None and _file(context, client, folder).exists():
         data = _read(_file(context, client, folder))
     if data:

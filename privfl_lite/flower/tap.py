@@ -78,7 +78,7 @@ class Tap(Strategy):
         show: bool = True,
     ):
         self.strategy, self.defense, self.plan = strategy, defense or Defense(), plan or Plan()
-        net = wrap(model_fn(), *([shape] if shape else []))
+        net = wrap(model_fn(), shape=shape)
         self.model: Net = self.defense.model(copy.deepcopy(net))
         self.statistics = bare_statistics(self.model, self.defense, self.plan, "update")
         self.clients, self.wait, self.keep, self.show = clients, wait, keep, show
@@ -200,7 +200,7 @@ def _arrays(message: Message) -> ArrayRecord:
 
 
 def _examples(message: Message) -> int:
-    return int(_metrics(message).get("num-examples", 0))  # type: ignore[arg-type]
+    return int(_metrics(message).get("num-examples", 0))
 
 
 def _who(message: Message) -> int:
@@ -208,4 +208,4 @@ def _who(message: Message) -> int:
     node = int(message.metadata.src_node_id)
     if message.has_error():
         return node
-    return int(_metrics(message).get("client", node))  # type: ignore[arg-type]
+    return int(_metrics(message).get("client", node))

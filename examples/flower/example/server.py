@@ -1,0 +1,39 @@
+"""The server: Flower's FedAvg, with a tap that keeps what it sees and says so."""
+
+import json
+from pathlib import Path
+
+from flwr.serverapp import ServerApp
+from flwr.serverapp.strategy import FedAvg
+
+import privfl_lite as pf
+from privfl_lite.flower import Tap
+
+from .task import DEFENSES, PLAN, model_fn
+
+app = ServerApp()
+
+
+@app.main()
+def main(grid, context):
+    set_ = context.run_config
+    n = set_.get("clients", 2)
+    strategy = FedAvg(fraction_evaluate=0.0, min_train_nodes=1, min_available_nodes=1)
+    tap = Tap(
+        strategy,
+        model_fn,
+        DEFENSES[set_.get("defense", "none")],
+        PLAN,
+        clients=n,
+        shape=(1, 14, 14),
+        wait=set_.get("wait", 1),
+    )
+    rounds, timeout = set_.get("num-rounds", 2), set_.get("timeout", 3600)
+    result = tap.start(grid, tap.initial(), num_rounds=rounds, timeout=timeout)
+    seen = tap.history[0].uploads[0]
+    found = pf.attacks.ClosedForm().run(seen)
+    print(f"{seen}\nread off its first layer: {len(found.images)} images, cost {found.cost.mean():.2g}")
+    if name := set_.get("tap-file"):
+        names = list(tap.final(result.arrays).state_dict())
+        final = pf.models.digest(tap.final(result.arrays)) if hasattr(pf.models, "digest") else names
+        Path(name).write_text(json.dumps({"rounds": [str(s) for s in tap.history], "final": final}))
