@@ -1,4 +1,4 @@
-"""``privfl_lite.flower``: its tests run where Flower is, in an environment of its own (``.flower``)."""
+"""``privfl_lite.flower``: its tests run where Flower is, in an environment of its own."""
 
 from __future__ import annotations
 
@@ -25,15 +25,8 @@ QUIET = {
 @pytest.mark.skipif(not PYTHON.exists(), reason="needs Flower: make flower")
 @pytest.mark.parametrize("name", FILES)
 def test_on_flower(name, tmp_path):
-    command = [
-        PYTHON,
-        "-m",
-        "pytest",
-        "-q",
-        "-c",
-        "tests/flower/pytest.ini",
-        f"tests/flower/{name}",
-    ]
+    here = Path("tests", "flower")
+    command = [PYTHON, "-m", "pytest", "-q", "-c", here / "pytest.ini", here / name]
     env = os.environ | QUIET | {"PYTHONPATH": str(ROOT), "FLWR_HOME": str(tmp_path)}
     env.pop("PYTEST_XDIST_WORKER", None)
     done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=900)

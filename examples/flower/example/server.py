@@ -30,7 +30,6 @@ def main(grid, context):
     result = tap.start(grid, tap.initial(), num_rounds=rounds, timeout=timeout)
     seen = tap.history[0].uploads[0]
     found = pf.attacks.ClosedForm().run(seen)
-    print(
-        f"{seen}\nlone units show {len(found.images)} images, at a cost of {found.cost.mean():.2g}"
-    )
+    print(seen)
+    print(f"lone units show {len(found.images)} images, at a cost of {found.cost.mean():.2g}")
     print("the final model is", fingerprint(tap.final(result.arrays).state_dict().values()))
