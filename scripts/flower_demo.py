@@ -3,8 +3,8 @@
     python scripts/flower_demo.py [--json FILE]
 
 A SuperLink and two SuperNodes as processes on loopback, with TLS (certificates made on the spot)
-and node authentication. Two runs: one to its end; one in which the second node is killed in its round,
-which ends without it. Nothing is installed at run time, nothing is told to anybody, and every
+and node authentication. Two runs: one to its end; one in which the second node is killed in its
+round, which ends without it. Nothing is installed at run time, nothing is told to anybody, and every
 process that was started is ended by its number. About three minutes.
 """
 
