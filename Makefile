@@ -100,7 +100,10 @@ flower: $(STAMP) ## install Flower into .flower, for tests of privfl_lite.flower
 	@[ -f $(FLOWER)/installed ] || $(PY) -m benchmarks.peers $(FLOWER) flower || \
 	  echo "Flower could not be installed; its tests are skipped."
 
-flower-demo: flower ## run a server and two nodes on this machine, with TLS and keys; one is killed
+flower-demo: flower ## run Flower's simulation, then a server and two nodes with TLS and keys; one is killed
+	@RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER=0 RAY_USAGE_STATS_ENABLED=0 FLWR_TELEMETRY_ENABLED=0 \
+	  FLWR_DISABLE_UPDATE_CHECK=1 PYTHONPATH=$(CURDIR) \
+	  $(FLOWER)/bin/python -m pytest -q -c tests/flower/pytest.ini tests/flower/test_simulation.py
 	@$(FLOWER)/bin/python scripts/flower_demo.py
 
 clean: ## remove everything that was built (keeps .venv and the data cache)

@@ -4,8 +4,8 @@
 
 A SuperLink and two SuperNodes as processes on loopback, with TLS (certificates made on the spot)
 and node authentication. Two runs: one to its end; one in which the second node is killed in its
-round, which ends without it. Nothing is installed at run time, nothing is told to anybody, and every
-process that was started is ended by its number. About three minutes.
+round, which ends without it. Nothing is installed at run time, nothing is told to anybody, and
+every process that was started is ended by its number. About three minutes.
 """
 
 from __future__ import annotations
