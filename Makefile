@@ -5,6 +5,7 @@ VENV   := .venv
 PY     := $(VENV)/bin/python
 STAMP  := $(VENV)/installed
 PEERS  := .peers
+FLOWER := .flower
 JOBS   ?= 2
 HTML   := _build/html
 
@@ -21,7 +22,7 @@ NBVAL  := --nbval-lax --nbval-kernel-name wheel --nbval-sanitize-with tests/nbva
           --nbval-cell-timeout 300
 
 .PHONY: help book test test-fast test-data wheel lint lab bench bench-peers clean distclean setup lock browser \
-        vendor chapters instructor lab-full pdf
+        vendor chapters instructor lab-full pdf flower flower-demo
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -50,7 +51,7 @@ pdf: book ## print the whole book to _build/privfl_lite.pdf (needs Chromium; a f
 	@$(MAKE) --no-print-directory book
 
 # Lint and tests all run, whatever fails first; pytest's summary is the last line.
-test: $(STAMP) vendor browser wheel ## run everything: lint, types, tests, notebooks, strict book, links, browser
+test: $(STAMP) vendor browser wheel flower ## run everything: lint, types, tests, notebooks, strict book, links, browser
 	@status=0; \
 	$(PY) -m ruff check . || status=1; \
 	$(PY) -m ruff format --check . || status=1; \
@@ -94,12 +95,23 @@ bench: $(STAMP) ## measure speed side by side, about 10 minutes, and store it as
 bench-peers: $(STAMP) ## install breaching and Flower into .peers, so that make bench compares with them
 	@$(PY) -m benchmarks.peers $(PEERS)
 
+# Flower's pins do not go together with ours, so its tests have an environment of their own. Never fails.
+flower: $(STAMP) ## install Flower into .flower, for tests of privfl_lite.flower and for flower-demo
+	@[ -f $(FLOWER)/installed ] || $(PY) -m benchmarks.peers $(FLOWER) flower || \
+	  echo "Flower could not be installed; its tests are skipped."
+
+flower-demo: flower ## run Flower's simulation, then a server and two nodes with TLS and keys; one is killed
+	@RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER=0 RAY_USAGE_STATS_ENABLED=0 FLWR_TELEMETRY_ENABLED=0 \
+	  FLWR_DISABLE_UPDATE_CHECK=1 PYTHONPATH=$(CURDIR) \
+	  $(FLOWER)/bin/python -m pytest -q -c tests/flower/pytest.ini tests/flower/test_simulation.py
+	@$(FLOWER)/bin/python scripts/flower_demo.py
+
 clean: ## remove everything that was built (keeps .venv and the data cache)
 	rm -rf _build .pytest_cache .ruff_cache .mypy_cache
-	find . -name __pycache__ -not -path './$(VENV)/*' -not -path './$(PEERS)/*' -prune -exec rm -rf {} +
+	find . -name __pycache__ -not -path './$(VENV)/*' -not -path './$(PEERS)/*' -not -path './$(FLOWER)/*' -prune -exec rm -rf {} +
 
-distclean: clean ## remove .venv, .peers and book/_vendor as well
-	rm -rf $(VENV) $(PEERS) *.egg-info book/_vendor
+distclean: clean ## remove .venv, .peers, .flower and book/_vendor as well
+	rm -rf $(VENV) $(PEERS) $(FLOWER) *.egg-info book/_vendor
 
 # The package as a wheel, installed, and each notebook alone in a folder: notebooks are run there.
 wheel: $(STAMP)

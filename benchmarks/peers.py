@@ -1,9 +1,10 @@
 """Install breaching and Flower into a virtual environment of their own: ``make bench-peers``.
 
-    python -m benchmarks.peers FOLDER
+    python -m benchmarks.peers FOLDER [breaching] [flower]
 
 The new environment sees what this one has (PyTorch above all) and adds the peers, whose pins do not
-go together with ours. ``make bench`` uses it where it is there.
+go together with ours. ``make bench`` uses it where it is there; tests of ``privfl_lite.flower`` use
+one that has Flower alone (``make flower``).
 """
 
 from __future__ import annotations
@@ -20,8 +21,11 @@ from .breaching_side import INSTALL
 FLOWER = "pip install flwr[simulation]==1.41.0"
 
 
-def main(folder: str) -> None:
-    home = Path(folder)
+PEERS = {"breaching": INSTALL, "flower": FLOWER}
+
+
+def main(folder: str, *names: str) -> None:
+    home, names = Path(folder), names or tuple(PEERS)
     if not (home / "bin" / "python").exists():
         print(f"Creating {folder}")
         venv.create(home, with_pip=True)
@@ -30,11 +34,12 @@ def main(folder: str) -> None:
     place = subprocess.run([python, "-c", ask], capture_output=True, text=True, check=True)
     seen = Path(place.stdout.strip()) / "seen.pth"
     seen.write_text(sysconfig.get_path("purelib") + "\n", encoding="utf-8")
-    print(f"Installing breaching and Flower into {folder} (a few minutes, 0.4 GB)")
-    for command in (INSTALL, FLOWER):
+    print(f"Installing {' and '.join(names)} into {folder} (a few minutes, 0.4 GB)")
+    for command in (PEERS[name] for name in names):
         done = subprocess.run([python, "-m", *command.split()], capture_output=True, text=True)
         if done.returncode:
             sys.exit(f"{done.stdout}{done.stderr}\nThis failed: {command}")
+    (home / "installed").write_text("\n".join(names) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -25,14 +25,19 @@ def weights(model: nn.Module) -> Tensors:
     return {n: p.detach().clone() for n, p in model.named_parameters()}
 
 
+def as_rows(t: Tensor) -> Tensor:
+    """(K, *shape) as K vectors; a weight that is a single number has a shape of ()."""
+    return t.reshape(len(t), -1)
+
+
 def norm(tensors: Tensors) -> Tensor:
     """Euclidean norm of each client's tensors (K, *shape) taken as one vector, (K,)."""
-    return torch.stack([t.flatten(1).pow(2).sum(1) for t in tensors.values()]).sum(0).sqrt()
+    return torch.stack([as_rows(t).pow(2).sum(1) for t in tensors.values()]).sum(0).sqrt()
 
 
 def flat(tensors: Tensors) -> Tensor:
     """Each client's tensors (K, *shape) as one vector, (K, d), in the order of the model."""
-    return torch.cat([t.flatten(1) for t in tensors.values()], 1)
+    return torch.cat([as_rows(t) for t in tensors.values()], 1)
 
 
 def clip(tensors: Tensors, bound: float, per: str = "update") -> tuple[Tensors, Tensor]:

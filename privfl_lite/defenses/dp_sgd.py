@@ -48,7 +48,11 @@ class DPSGD(Defense):
         one = vmap(f, in_dims=(None, 0, 0), randomness="different")  # over examples
         x, y = (cast(Tensor, t)[:, :, None] for t in (ctx.x, ctx.y))  # each example a batch
         each = vmap(one, randomness="different")(ctx.theta, x, y)  # name -> (K, B, *shape)
-        norm = torch.stack([t.flatten(2).pow(2).sum(2) for t in each.values()]).sum(0).sqrt()
+        norm = (
+            torch.stack([t.reshape(*t.shape[:2], -1).pow(2).sum(2) for t in each.values()])
+            .sum(0)
+            .sqrt()
+        )
         share = (self.clip / norm.clamp(min=1e-30)).clamp(max=1.0)  # (K, B)
         scale = self.sigma * self.clip
         return {

@@ -18,7 +18,7 @@ from typing import Annotated
 import torch
 from torch import Tensor, nn
 
-from ..gradients import Tensors
+from ..gradients import Tensors, as_rows
 from ..privacy.mechanisms import Mechanism, Pure
 from ..runtime import PrivflError
 from ..values import Number, Positive, Word
@@ -155,7 +155,7 @@ def by_layer(tensors: Tensors) -> Tensors:
     """All tensors of a layer as one vector a client: layer -> (K, n_l)."""
     parts: dict[str, list[Tensor]] = {n: [] for n in layer_names(tensors)}
     for name, t in tensors.items():
-        parts[name.rpartition(".")[0]].append(t.flatten(1))
+        parts[name.rpartition(".")[0]].append(as_rows(t))
     return {n: torch.cat(group, 1) for n, group in parts.items()}
 
 

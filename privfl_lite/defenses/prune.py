@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..gradients import Tensors
+from ..gradients import Tensors, as_rows
 from ..values import Part
 from .base import Context, Defense
 
@@ -47,7 +47,7 @@ def largest(t: Tensor, rate: float) -> Tensor:
     the sorted magnitudes, so an entry is below it exactly when it is below the upper one. (k-th
     value rather than ``torch.quantile``, which refuses tensors of over 16 million entries.)
     """
-    size = t.abs().flatten(1)  # (K, n)
+    size = as_rows(t.abs())  # (K, n)
     k = math.ceil(rate * (size.shape[1] - 1)) + 1
     threshold = size.kthvalue(k, dim=1, keepdim=True).values
     return (size >= threshold).view_as(t)

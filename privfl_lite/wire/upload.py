@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from ..arrays import GIVEN, MODEL, Array
 from ..checking import Checked, checked
-from ..gradients import Tensors
+from ..gradients import Tensors, as_rows
 from ..models import Net, wrap
 from ..runtime import PrivflError
 from ..values import MANY, Count, Either, Holds, Kind, Mode, Number, Word
@@ -113,7 +113,7 @@ class Upload(Checked):
                     f"upload tensor {name!r} has shape {tuple(t.shape[1:])} after the clients' "
                     f"axis; the model's is {shapes.get(name, 'missing')}"
                 )
-            bad = (~t.isfinite()).flatten(1).any(1).nonzero().flatten().tolist()
+            bad = (~as_rows(t).isfinite()).any(1).nonzero().flatten().tolist()
             if bad:
                 raise PrivflError(
                     f"upload {bad[0]} holds NaN or infinite values in tensor {name!r}; "

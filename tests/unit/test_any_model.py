@@ -394,3 +394,37 @@ def test_your_own_model_in_the_readme_runs_in_four_lines(capsys):
         exec(code.replace("steps=300", "steps=100"), here)
         assert here["found"].labels == truth
         assert pf.metrics.compare(here["found"].images, image)["psnr"] > 18
+
+
+class Warm(nn.Module):
+    """A temperature: a weight that is a single number, of shape ()."""
+
+    def __init__(self):
+        super().__init__()
+        self.temperature = nn.Parameter(torch.tensor(2.0))
+        self.body = nn.Sequential(nn.Flatten(), nn.Linear(36, 8), nn.ReLU())
+        self.head = nn.Linear(8, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.body(x) / self.temperature)
+
+
+@pytest.mark.parametrize(
+    "defense",
+    [
+        defenses.Defense(),
+        defenses.Prune(0.5, feedback=True),
+        defenses.ModelCloak(clip=0.1, sigma=1e-9),
+        defenses.DPSGD(clip=0.1, sigma=1e-9),
+    ],
+)
+def test_a_weight_that_is_a_single_number_is_shared_clipped_and_trained(defense):
+    torch.manual_seed(0)
+    net, x, y = Warm(), torch.rand(4, 1, 6, 6), torch.arange(4)
+    upload = share(net, x, y, defense, each=2)
+    assert upload.tensors["temperature"].shape == (2,)
+    if isinstance(defense, defenses.ModelCloak):
+        whole = torch.cat([t.reshape(2, -1) for t in upload.tensors.values()], 1)
+        torch.testing.assert_close(whole.norm(dim=1), torch.full((2,), 0.1))
+    run = pf.FedAvg(net, [(x, y)] * 2, 1, defense=defense, show=False, fast=True).finish()
+    assert run.model.get_parameter("temperature") != 2

@@ -1,0 +1,1 @@
+"""Copy this folder and change ``task.py``."""
