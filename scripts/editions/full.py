@@ -12,8 +12,8 @@ from .executed import VIEW, WIDGETS, fits, stable
 from .myst import EditionError
 from .numbers import Index
 
-# Stored widgets answer in the browser. JupyterLab draws a red broken chain beside each, since no kernel
-# made it yet; a cell that is run again has a kernel, and loses this output.
+# Stored widgets answer in the browser. JupyterLab draws a red broken chain beside each, because no
+# kernel made it yet; a cell that is run again has one, and loses this output.
 STYLE = "<style>.jupyter-widgets-disconnected::before { content: none }</style>"
 SHUT = {"hide-cell", "hide-output", "remove-cell", "remove-output", "solution"}
 
