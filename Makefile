@@ -88,6 +88,7 @@ lab: $(STAMP) ## open JupyterLab on the student edition of the chapters
 
 # JupyterLab shows stored widgets only in notebooks that are signed; the signatures stay in _build.
 lab-full: $(STAMP) ## open JupyterLab on the full chapters, with outputs and folded solutions
+	@echo "Making the full edition in _build/full"
 	@PYTHONPATH=scripts $(PY) -m editions --edition full
 	@$(VENV)/bin/jupyter trust $(TRUST) _build/full/*.ipynb >/dev/null
 	@JUPYTER_CONFIG_PATH=$(CURDIR)/scripts/lab $(PY) -m jupyterlab --notebook-dir=_build/full $(TRUST)
