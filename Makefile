@@ -18,6 +18,7 @@ export MKL_NUM_THREADS = 1
 
 FAST   := not notebook and not browser and not book
 WHEEL  := _build/wheel
+TRUST  := --NotebookNotary.db_file=$(CURDIR)/_build/trust.db --NotebookNotary.secret_file=$(CURDIR)/_build/trust.key
 NBVAL  := --nbval-lax --nbval-kernel-name wheel --nbval-sanitize-with tests/nbval_sanitize.cfg \
           --nbval-cell-timeout 300
 
@@ -79,15 +80,19 @@ chapters: $(STAMP) ## make the notebooks from book/src (one: CHAPTER=dcs2; RERUN
 	@PYTHONPATH=scripts $(PY) -m editions $(CHAPTER) $(RERUN)
 
 instructor: $(STAMP) ## make notebooks with solutions and rubrics in _build/instructor
-	@PYTHONPATH=scripts $(PY) -m editions $(CHAPTER) --instructor
+	@PYTHONPATH=scripts $(PY) -m editions $(CHAPTER) --edition instructor
 
-# The student edition is plain Markdown. jupyterlab-myst, which renders the full one, would leave the
-# formulas of its folded proofs as source, so it is off here.
+# Both editions are plain Markdown. jupyterlab-myst, which renders book/*.ipynb as far as it knows the
+# directives, would leave the formulas of folded proofs as source, so it is off here.
 lab: $(STAMP) ## open JupyterLab on the student edition of the chapters
 	@JUPYTER_CONFIG_PATH=$(CURDIR)/scripts/lab $(PY) -m jupyterlab --notebook-dir=book/student
 
-lab-full: $(STAMP) ## open JupyterLab on the full chapters, with outputs and solutions
-	@$(PY) -m jupyterlab --notebook-dir=book
+# JupyterLab shows stored widgets only in notebooks that are signed; the signatures stay in _build.
+lab-full: $(STAMP) ## open JupyterLab on the full chapters, with outputs and folded solutions
+	@echo "Making the full edition in _build/full"
+	@PYTHONPATH=scripts $(PY) -m editions --edition full
+	@$(VENV)/bin/jupyter trust $(TRUST) _build/full/*.ipynb >/dev/null
+	@JUPYTER_CONFIG_PATH=$(CURDIR)/scripts/lab $(PY) -m jupyterlab --notebook-dir=_build/full $(TRUST)
 
 bench: $(STAMP) ## measure speed side by side, about 10 minutes, and store it as one run in benchmarks/
 	@$(or $(wildcard $(PEERS)/bin/python),$(PY)) -m benchmarks.run

@@ -31,6 +31,7 @@ from editions.numbers import Index, read_index  # noqa: E402
 SITE, TARGET = ROOT / "_build" / "html", ROOT / "_build" / "privfl_lite.pdf"
 PAGE = "book/whole-book.html"  # exists only while it is printed
 WAIT = 600_000  # ms
+ON_PAPER = "stands here if scripts are on"
 DROPPED = "script, .headerlink, .widget-subarea, details.hide, button, .pf-strip a, .ledger-filter"
 STYLE = """
   @page { size: A4; margin: 18mm 17mm 20mm; }
@@ -76,6 +77,8 @@ def article(site: Path, slug: str, home: str) -> Tag:
         part.decompose()
     for solution in found.select("div.solution"):
         solution.replace_with(mark(solution, f"{home}/book/{slug}.html"))
+    for words in found.find_all(string=re.compile(ON_PAPER)):
+        words.replace_with(words.replace(ON_PAPER, "stands here on the site"))
     for part in found.select("[id]"):
         part["id"] = f"{slug}--{part['id']}"
     for part in found.select("a[href]"):

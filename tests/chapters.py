@@ -18,6 +18,7 @@ INDEX = read_index()
 SLUGS = slugs()
 MARKDOWN = MarkdownIt("commonmark").use(dollarmath_plugin, double_inline=True).enable("table")
 RAW = re.compile(r"^[\s>]*(?:`{3,}|:{3,})\s*\{|\{[\w:]+\}`|^\([\w-]+\)=|^[\s>]*:\w+:|\{\{", re.M)
+RUBRIC = r"^(?P<marks>[`:]{3,})\{grading\}.*?^(?P=marks)$"
 ANSWER = r"^(?P<marks>[`:]{3,})\{(?:solution|grading)\}.*?^(?P=marks)$"
 GATED = r"^`{3,}\{solution-start\}.*?\{solution-end\}\n`{3,}$"
 CODE = r"^(?P<marks>`{3,})(?:\{code-cell\}|\w+$).*?^(?P=marks)$"
@@ -34,9 +35,9 @@ def text(notebook: dict) -> str:
 
 
 def source(slug: str, answers: bool = False) -> str:
-    """The text of a source, without code, and without solutions unless asked for."""
+    """The text of a source without code and rubrics, and without solutions unless asked for."""
     found = (SOURCES / f"{slug}.md").read_text(encoding="utf-8").split("---\n", 2)[2]
-    for pattern in (() if answers else (GATED, ANSWER)) + (CODE,):
+    for pattern in ((RUBRIC,) if answers else (GATED, ANSWER)) + (CODE,):
         found = re.sub(pattern, "", found, flags=re.MULTILINE | re.DOTALL)
     return found
 
@@ -54,9 +55,9 @@ def rendered(notebook: dict) -> list[str]:
     return [f for c in cells for f in formulas("".join(c["source"]))]
 
 
-def written(slug: str) -> int:
+def written(slug: str, answers: bool = False) -> int:
     """The formulas in a source and its captions, counted by their dollars."""
     captions = [c.figure.get("caption", "") for c in read(SOURCES / f"{slug}.md")]
-    whole = re.sub(r"`[^`\n]*`", "", "\n".join([source(slug), *captions]))
+    whole = re.sub(r"`[^`\n]*`", "", "\n".join([source(slug, answers), *captions]))
     displayed = len(re.findall(r"\$\$", whole))
     return (displayed + len(re.findall(r"(?<!\\)\$", whole.replace("$$", "")))) // 2

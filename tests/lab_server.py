@@ -17,6 +17,10 @@ from checkout import ROOT
 
 TOKEN = "test"
 PATIENCE = 45  # seconds for the server, and for the kernel
+RAW = re.compile(
+    r":::+|```|\{[\w:-]+\}`|\{(prf|cite|solution|exercise|hint|explorable|laboratory)[:}]|:label:|\{\{"
+    r"|Unknown Directive"
+)
 SETTINGS = {
     "notebook-extension/tracker.jupyterlab-settings": {"windowingMode": "none"},
     "apputils-extension/notification.jupyterlab-settings": {
@@ -77,6 +81,44 @@ def write_notebook(path: Path, *cells: str) -> None:
     kernel = {"name": "python3", "display_name": "Python 3 (ipykernel)", "language": "python"}
     whole = {"cells": made, "metadata": {"kernelspec": kernel}, "nbformat": 4, "nbformat_minor": 5}
     path.write_text(json.dumps(whole), encoding="utf-8")
+
+
+def open_edition(page, url: str, path: Path) -> dict:
+    """Open an edition of a chapter; the notebook, once all texts and formulas are rendered."""
+    notebook = json.loads(path.read_text(encoding="utf-8"))
+    page.goto(f"{url}lab/tree/{path.name}?token={TOKEN}&reset")
+    texts = page.locator(".jp-MarkdownCell .jp-RenderedMarkdown")
+    count = sum(c["cell_type"] == "markdown" for c in notebook["cells"])
+    texts.nth(count - 1).wait_for(state="attached", timeout=PATIENCE * 1000)
+    page.wait_for_function(
+        "n => document.querySelectorAll('.jp-RenderedMarkdown mjx-container').length >= n",
+        arg=dollars(notebook),
+        timeout=PATIENCE * 1000,
+    )
+    return notebook
+
+
+def assert_rendered(page, notebook: dict) -> None:
+    """Every formula is typeset, none with a fault; no directive and no role is left."""
+    assert page.locator(".jp-RenderedMarkdown mjx-container").count() == dollars(notebook)
+    assert not page.locator(
+        ".jp-RenderedMarkdown mjx-merror, mjx-container [data-mjx-error]"
+    ).count()
+    shown = "\n".join(page.locator(".jp-MarkdownCell .jp-RenderedMarkdown").all_text_contents())
+    assert not (found := RAW.search(shown)), shown[found.start() - 40 : found.end() + 40]
+    titles = re.findall(
+        r"\*\*((?:Proposition|Exercise|Definition) [\d.]+)\*\*", json.dumps(notebook)
+    )
+    bold = set(page.locator(".jp-RenderedMarkdown blockquote strong").all_text_contents())
+    assert titles and set(titles) <= bold
+
+
+def dollars(notebook: dict) -> int:
+    """The formulas of a notebook's Markdown cells, by their dollars."""
+    cells = [c for c in notebook["cells"] if c["cell_type"] == "markdown"]
+    whole = re.sub(r"`[^`\n]*`|^```.*?^```$", "", "\n\n".join("".join(c["source"]) for c in cells))
+    marks = whole.count("$$") + len(re.findall(r"(?<!\\)\$", whole.replace("$$", "")))
+    return marks // 2
 
 
 def run_all(page, url: str, name: str) -> None:

@@ -6,11 +6,12 @@ Example: ``PYTHONPATH=scripts python -m editions dcs2``; without a name, of all 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import sys
 from pathlib import Path
 
-from . import copies, executed
+from . import copies, executed, full
 from .chapter import ROOT, SOURCES, read, slugs
 from .myst import EditionError
 from .numbers import Index, read_index
@@ -34,18 +35,42 @@ def dump(notebook: dict) -> str:
 def editions(slug: str, index: Index, rerun: bool = False) -> dict[Path, str]:
     """The committed files of a chapter, as they should be."""
     cells = read(SOURCES / f"{slug}.md")
-    full = executed.make(slug, cells, load(BOOK / f"{slug}.ipynb"), rerun)
-    seconds = full["metadata"]["privfl"]["seconds"]
-    student = copies.make(slug, cells, index, seconds, solutions=False)
-    return {BOOK / f"{slug}.ipynb": dump(full), BOOK / "student" / f"{slug}.ipynb": dump(student)}
+    ran = executed.make(slug, cells, load(BOOK / f"{slug}.ipynb"), rerun)
+    seconds = ran["metadata"]["privfl"]["seconds"]
+    student = copies.make(slug, cells, index, seconds, "student")
+    return {BOOK / f"{slug}.ipynb": dump(ran), BOOK / "student" / f"{slug}.ipynb": dump(student)}
 
 
-def instructor(slug: str, index: Index) -> dict[Path, str]:
-    """The instructor's copy of a chapter, which is not committed."""
+def built(slug: str, index: Index, edition: str) -> dict[Path, str]:
+    """The "instructor" or the "full" copy of a chapter, which are not committed."""
     cells = read(SOURCES / f"{slug}.md")
-    seconds = (load(BOOK / f"{slug}.ipynb") or {})["metadata"]["privfl"]["seconds"]
-    copy = copies.make(slug, cells, index, seconds, solutions=True)
-    return {ROOT / "_build" / "instructor" / f"{slug}.ipynb": dump(copy)}
+    if not (ran := load(BOOK / f"{slug}.ipynb")):
+        raise EditionError(f"book/{slug}.ipynb is not there yet: make chapters CHAPTER={slug}")
+    if edition == "full":
+        copy = full.make(slug, cells, index, ran)
+    else:
+        seconds = ran["metadata"]["privfl"]["seconds"]
+        copy = copies.make(slug, cells, index, seconds, edition)
+    copy["metadata"]["privfl"] = {"digest": digest(copy)}
+    return {ROOT / "_build" / edition / f"{slug}.ipynb": dump(copy)}
+
+
+def digest(notebook: dict) -> str:
+    """Of all that a person may have changed in the cells of a notebook."""
+    sources = ["".join(cell["source"]) for cell in notebook["cells"]]
+    return hashlib.sha256(json.dumps(sources).encode()).hexdigest()[:16]
+
+
+def spare(files: dict[Path, str]) -> dict[Path, str]:
+    """Without the copies in _build whose cells somebody changed; says which are kept."""
+    free = {}
+    for path, text in files.items():
+        old = load(path)
+        if old and old["metadata"].get("privfl", {}).get("digest") != digest(old):
+            print(f"{path}: kept, because its cells were changed; move it away to have it anew")
+        else:
+            free[path] = text
+    return free
 
 
 def write(files: dict[Path, str]) -> list[str]:
@@ -63,7 +88,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="editions", description=__doc__)
     parser.add_argument("chapter", nargs="*", help="such as dcs2; default: all")
     parser.add_argument("--rerun", action="store_true", help="execute even if no code changed")
-    parser.add_argument("--instructor", action="store_true", help="make the instructor edition")
+    parser.add_argument("--edition", choices=["instructor", "full"], help="make this one in _build")
     given = parser.parse_args()
     try:
         index = read_index()
@@ -71,7 +96,9 @@ def main() -> int:
             if slug not in slugs():
                 raise EditionError(f"there is no source book/src/{slug}.md that _toc.yml names")
             files = (
-                instructor(slug, index) if given.instructor else editions(slug, index, given.rerun)
+                spare(built(slug, index, given.edition))
+                if given.edition
+                else editions(slug, index, given.rerun)
             )
             for name in write(files):
                 print(name)

@@ -29,7 +29,7 @@ def make(slug: str, cells: list[Cell], old: dict | None, rerun: bool = False) ->
     old = old or {"cells": [], "metadata": {}}
     ran, state = _outputs(old)
     seconds = old["metadata"].get("privfl", {}).get("seconds", 0)  # 0: not measured yet
-    if rerun or not seconds or [c.source for c in code] != ["".join(c["source"]) for c in ran]:
+    if rerun or not seconds or not fits(code, ran):
         fresh, took = execute(code)
         ran, state = _outputs(fresh)
         seconds = took if running(took) != running(seconds) else seconds
@@ -54,6 +54,11 @@ def _outputs(notebook: dict) -> tuple[list[dict], dict]:
     """The code cells of a notebook that was run, and the state of its widgets."""
     ran = [c for c in notebook["cells"] if c["cell_type"] == "code"]
     return ran, notebook["metadata"].get("widgets", {})
+
+
+def fits(code: list[Cell], ran: list[dict]) -> bool:
+    """Whether these cells, and no others, were run."""
+    return [c.source for c in code] == ["".join(c["source"]) for c in ran]
 
 
 def text(cell: Cell, cells: list[Cell], seconds: float) -> str:

@@ -23,10 +23,11 @@ GATES = ("solution-start", "solution-end", "exercise-end")
 
 
 class Writer:
-    """Writes the blocks of one chapter; ``solutions`` says whether its solutions are shown."""
+    """Writes the blocks of one chapter for an edition: "student", "instructor" or "full"."""
 
-    def __init__(self, index: Index, slug: str, solutions: bool = False):
-        self.index, self.slug, self.solutions = index, slug, solutions
+    def __init__(self, index: Index, slug: str, edition: str = "student"):
+        self.index, self.slug, self.edition = index, slug, edition
+        self.solutions = edition != "student"
 
     def blocks(self, blocks: list[Block] | tuple[Block, ...]) -> str:
         """Plain Markdown of blocks, with an empty line between them."""
@@ -51,28 +52,25 @@ class Writer:
         if block.name in ("exercise", "exercise-start") or block.name.startswith("prf:"):
             return quoted(f"{self.heading(block)}\n\n{inside}".strip())
         if block.name in ("solution", "solution-start", "grading"):
-            return self.answer(block, inside) if self.solutions else ""
+            return self.answer(block, inside)
         if block.name == "explorable":
-            return self.moving(block.title, inside)
+            return self.moving(block, inside)
         if block.name == "laboratory":
-            return self.laboratory(block.options)
+            page = self.index.page("laboratory")
+            return f"[**Attack your own picture**]({page}) in your browser, {self.here(block)}."
         if block.name == "reading-map":
             return listed(self.index)
         raise EditionError(f"{self.slug}: no edition knows the directive {block.name!r}")
 
-    def laboratory(self, options: dict[str, str]) -> str:
-        """Where the laboratory is, and how to have it in a notebook with these settings."""
-        kept = {k: v or "1" for k, v in options.items() if k not in ("small", "hash")}
-        given = ", ".join(f'"{key}": "{value}"' for key, value in kept.items())
-        here = f"`pf.teach.lab(setting={{{given}}})`" if given else "`pf.teach.lab()`"
-        page = self.index.page("laboratory")
-        return f"[**Attack your own picture**]({page}) in your browser, or run {here}."
-
-    def moving(self, name: str, caption: str) -> str:
+    def moving(self, block: Block, caption: str) -> str:
         """A moving picture: its caption, where it moves, and how to have it in a notebook."""
-        page = self.index.page(self.slug, f"explorable-{name}")
-        here = f'or run `pf.teach.explore("{name}")`'
-        return quoted(f"**A picture that moves.** {caption} [See it on the page]({page}), {here}.")
+        page = self.index.page(self.slug, f"explorable-{block.title}")
+        seen = f"[See it on the page]({page}), {self.here(block)}."
+        return quoted(f"**A picture that moves.** {caption} {seen}")
+
+    def here(self, block: Block) -> str:
+        """How to have it in a notebook; in the full edition the next cell does."""
+        return "or below" if self.edition == "full" else f"or run `{call(block)}`"
 
     def heading(self, block: Block) -> str:
         """**Proposition 3.4** (Title)."""
@@ -80,8 +78,14 @@ class Writer:
         return f"**{self.index.find(block.label).name}**{title}."
 
     def answer(self, block: Block, inside: str) -> str:
+        """A solution or a rubric, for those who may see it."""
         kind = "Rubric for" if block.name == "grading" else "Solution to"
-        return quoted(f"**{kind} {self.index.find(block.title).name}.**\n\n{inside}".strip())
+        name = f"{kind} {self.index.find(block.title).name}"
+        if not self.solutions or (block.name == "grading" and self.edition == "full"):
+            return ""
+        if block.name == "solution" and self.edition == "full":
+            return folded(name, inside)
+        return quoted(f"**{name}.**\n\n{inside}".strip())
 
     def text(self, text: str) -> str:
         """Text without roles, anchors and line breaks in formulas; code spans stay as they are."""
@@ -151,6 +155,16 @@ class Writer:
         return ", ".join(found) if in_text else f"({', '.join(found)})"
 
 
+def call(block: Block) -> str:
+    """The line of Python that shows a moving picture or the laboratory, with its settings."""
+    if block.name == "explorable":
+        settings = block.options.get("set", "")
+        return f'pf.teach.explore("{block.title}"{settings and ", " + settings})'
+    kept = {k: v or "1" for k, v in block.options.items() if k not in ("small", "hash")}
+    given = ", ".join(f'"{key}": "{value}"' for key, value in kept.items())
+    return f"pf.teach.lab(setting={{{given}}})" if given else "pf.teach.lab()"
+
+
 def one_line(tex: str) -> str:
     return " ".join(tex.split())
 
@@ -163,8 +177,9 @@ def quoted(text: str) -> str:
 def folded(summary: str, inside: str) -> str:
     """A part that opens on a click; the empty lines let viewers read it as Markdown.
 
-    A summary is HTML, in which Markdown has no formulas: a title with one stands before it.
+    A summary is HTML, in which Markdown has no formulas: a title with one stands before it. The
+    empty paragraph keeps a distance in JupyterLab, where a closed part has none of its own.
     """
     before = f"**{summary}**\n\n" if "$" in summary else ""
     summary = "Show" if before else summary
-    return f"{before}<details><summary>{summary}</summary>\n\n{inside}\n\n</details>"
+    return f"{before}<details><summary>{summary}</summary>\n\n{inside}\n\n</details>\n<p></p>"

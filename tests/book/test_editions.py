@@ -81,12 +81,12 @@ def chapter(folder: Path, whole: str = SAMPLE) -> list:
 
 def test_hint_is_folded_and_rubric_is_for_instructors_only(tmp_path):
     cells = chapter(tmp_path)
-    plain = text(copies.make("dcs2", cells, INDEX, 1, solutions=False))
+    plain = text(copies.make("dcs2", cells, INDEX, 1, "student"))
     name = INDEX.find("ex-dcs2-alarm").name
     assert f"> **{name}** (★ Think, 5 min. A question).\n>\n> Why?" in plain
     assert "<details><summary>Hint</summary>\n\nLook at $x$.\n\n</details>" in plain
     assert "Because" not in plain and "One point" not in plain
-    whole = text(copies.make("dcs2", cells, INDEX, 1, solutions=True))
+    whole = text(copies.make("dcs2", cells, INDEX, 1, "instructor"))
     assert f"> **Rubric for {name}.**\n>\n> One point for the reason." in whole
     assert "Because." in whole and "Not written yet" not in whole
     page = executed.text(cells[0], cells, 1)
@@ -106,7 +106,7 @@ def test_hint_is_folded_and_rubric_is_for_instructors_only(tmp_path):
 )
 def test_faulty_source_is_refused(tmp_path, old, new, says):
     with pytest.raises(EditionError, match=says):
-        copies.make("dcs2", chapter(tmp_path, SAMPLE.replace(old, new)), INDEX, 1, solutions=False)
+        copies.make("dcs2", chapter(tmp_path, SAMPLE.replace(old, new)), INDEX, 1, "student")
 
 
 def test_equations_and_sections_become_links():
@@ -128,7 +128,7 @@ def changed(slug: str, whole: str, folder: Path) -> dict[str, str]:
     (folder / f"{slug}.md").write_text(whole, encoding="utf-8")
     cells = read(folder / f"{slug}.md")
     full = executed.make(slug, cells, load(BOOK / f"{slug}.ipynb"))
-    copied = copies.make(slug, cells, INDEX, full["metadata"]["privfl"]["seconds"], solutions=False)
+    copied = copies.make(slug, cells, INDEX, full["metadata"]["privfl"]["seconds"], "student")
     return {f"{slug}.md": whole, f"{slug}.ipynb": dump(full), f"student/{slug}.ipynb": dump(copied)}
 
 

@@ -162,7 +162,7 @@ def test_a_student_s_copy_has_the_caption_and_a_link():
     writer = Writer(Index("https://site"), "noise-and-epsilon")
     line = writer.blocks(parse(text))
     assert "\n" not in line and "{" not in line.replace("{\\", "")
-    assert "A caption with $\\mu$." in line and 'pf.teach.explore("two-gaussians")' in line
+    assert "A caption with $\\mu$." in line and 'pf.teach.explore("two-gaussians", mu=2)' in line
     assert "(https://site/book/noise-and-epsilon.html#explorable-two-gaussians)" in line
 
 

@@ -318,3 +318,17 @@ def test_make_lab_opens_the_student_edition():
     assert any(
         line.endswith("jupyterlab --notebook-dir=book/student") for line in lines_of("Makefile")
     )
+
+
+def test_make_lab_full_opens_signed_copies():
+    """Unsigned, JupyterLab shows no stored widget; the signatures stay in _build."""
+    make = (ROOT / "Makefile").read_text(encoding="utf-8")
+    recipe = make.split("\nlab-full: ")[1].split("\n\n")[0]
+    steps = ["-m editions --edition full", "jupyter trust $(TRUST) _build/full/*.ipynb"]
+    steps += ["JUPYTER_CONFIG_PATH=$(CURDIR)/scripts/lab", "--notebook-dir=_build/full $(TRUST)"]
+    assert sorted(steps, key=recipe.index) == steps
+    (trust,) = [line for line in make.split("\n") if line.startswith("TRUST")]
+    assert trust.count("$(CURDIR)/_build/") == 2
+    binder = lines_of(".binder/postBuild")
+    assert "PYTHONPATH=scripts python -m editions --edition full" in binder
+    assert "jupyter trust _build/full/*.ipynb" in binder

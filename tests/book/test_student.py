@@ -15,7 +15,7 @@ import pytest
 from chapters import INDEX, RAW, SLUGS, SOURCES, read, rendered, source, student, text, written
 from checkout import NOTEBOOKS, ROOT
 from editions import executed
-from editions.__main__ import instructor
+from editions.__main__ import built
 from editions.chapter import HIDDEN
 from editions.myst import parse, walk
 from editions.plain import Writer
@@ -53,12 +53,12 @@ def test_student_copy_holds_no_solution(slug):
     shown = {line.strip() for c in cells if not c.solves for line in c.source.split("\n")}
     code = {line.strip() for c in cells if c.solves for line in c.source.split("\n")} - shown
     leaked = [line for line in code if len(line) > 25 and f"{line}\n" in f"{whole}\n"]
-    plain = Writer(INDEX, slug, solutions=True)
+    plain = Writer(INDEX, slug, edition="instructor")
     answers = [b for c in cells for b in walk(c.blocks) if b.name == "solution"]
     said = [line for b in answers for line in plain.blocks(b.body).split("\n") if len(line) > 25]
     assert (code or said) or slug == "intro"
     leaked += [line for line in said if line in whole]
-    (told,) = instructor(slug, INDEX).values()
+    (told,) = built(slug, INDEX, "instructor").values()
     told = "\n".join("".join(c["source"]) for c in json.loads(told)["cells"])
     told = re.sub(r"(?m)^> ?", "", told)
     assert all(line in told for line in (*code, *said)), "the instructor's copy lacks a solution"
@@ -145,7 +145,7 @@ def test_student_copy_runs_from_top_to_bottom(slug, tmp_path):
 
 
 def test_instructor_copy_has_solutions_rubrics_and_reasons():
-    ((path, whole),) = instructor("dcs2", INDEX).items()
+    ((path, whole),) = built("dcs2", INDEX, "instructor").items()
     assert path.relative_to(ROOT).as_posix() == "_build/instructor/dcs2.ipynb"
     made = json.loads(whole)
     said = text(made)
