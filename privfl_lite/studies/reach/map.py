@@ -87,10 +87,12 @@ def places(settings: dict) -> list[dict]:
     shallow = [net for net in NETS if net not in DEEP]
     found += [{**at, "net": n, "age": a} for n in shallow for a in (0, late[-1])]
     found += [{**at, "net": CONV, "steps": s} for s in steps]
-    if settings["images_dear"] == settings["images"]:  # nothing is too dear: the profile gpu
-        found += [{**at, "net": CONV, "batch": 4, "steps": s} for s in steps[1:]]
-        found += [{**at, "net": CONV, "batch": 4, "steps": s, "order": DRAWN} for s in steps[1:]]
-        found += [{**at, "net": net} for net in DEEP]
+    found += [{**at, "net": net} for net in DEEP]
+    large = settings["images_dear"] == settings["images"]  # nothing is too dear: the profile gpu
+    few = steps[1:] if large else steps[1:2]
+    found += [{**at, "net": CONV, "batch": 4, "steps": s} for s in few]
+    found += [{**at, "net": CONV, "batch": 4, "steps": s, "order": DRAWN} for s in few]
+    if large:
         found += [{**at, "net": CONV, "data": name} for name in settings["data"]]
     return found
 
