@@ -22,6 +22,7 @@ NAMES = (
     "first-answers/baselines",
     "generative-priors/attack",
     "generative-priors/generator",
+    "generative-priors/learned",
     "hiding-the-input/attack",
     "loda/attack",
     "loda/extractor",
