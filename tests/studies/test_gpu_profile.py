@@ -73,7 +73,7 @@ TOY: dict[str, dict] = {  # study -> what else is made small, by the names of it
         "batches": [1, 2, 4, 8], "steps": [1, 2, 4], "ages": [0, 1, 2, 3], "proposals": 1,
         "fedavg": {"clients": 2, "per_client": 8, "batch_size": 4, "eta": 0.1}, "gallery": 5,
     },
-    "reach/spear": {"proposals": 1000, "batches": [2]},
+    "reach/spear": {"proposals": 1000, "noisy_proposals": 1000, "batches": [2]},
     "through-the-layers/trained": {},
     "what-epsilon-buys/attack": {},
 }  # fmt: skip
