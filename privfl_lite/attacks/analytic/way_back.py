@@ -213,7 +213,7 @@ class Way:
 def _countable(name: str, block: Block, x: Tensor) -> None:
     """One sentence if a block's last convolution has too few equations (its input is x)."""
     last, conv = list(block.body.named_children())[-2]
-    rows, pixels = conv.weight[:, 0].numel(), block.body[:-2](x)[0, 0].numel()
+    rows, pixels = cast(nn.Conv2d, conv).weight[:, 0].numel(), block.body[:-2](x)[0, 0].numel()
     if rows < pixels:
         raise PrivflError(
             f"the recursion ends at {f'{name}.{last}'!r}: its output is hidden in a sum, and its "
