@@ -35,11 +35,11 @@ def _settings(profile: str) -> dict:
     large = profile == "gpu"
     return {
         "seeds": [0, 1, 2],
-        "images": 100 if large else 12,
+        "images": 100 if large else 8,
         "public": 2000,  # training images from the first on; the gallery holds others
         "gallery": 100,
-        "steps": 4800 if large else 300,  # evaluations of a search
-        "learning_steps": 4000 if large else 600,
+        "steps": 4800 if large else 200,  # evaluations of a search
+        "learning_steps": 4000 if large else 400,
         "pictures": 3,
     }
 

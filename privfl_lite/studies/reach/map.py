@@ -54,7 +54,8 @@ def _settings(profile: str) -> dict:
         "seeds": list(range(3)),
         "images": 100 if large else 16,  # for each network; a batch that is larger is one upload
         "images_search": 100 if large else 8,
-        "images_dear": 100 if large else 4,  # searches in deep networks, or of ``dear`` steps
+        "images_dear": 100 if large else 4,  # searches of ``dear`` steps
+        "images_deep": 100 if large else 2,  # searches in deep networks
         "dear": 20,
         "budget": 4800 if large else 400,  # evaluations of a search
         "budget_dear": 4800 if large else 200,
@@ -88,11 +89,9 @@ def places(settings: dict) -> list[dict]:
     found += [{**at, "net": n, "age": a} for n in shallow for a in (0, late[-1])]
     found += [{**at, "net": CONV, "steps": s} for s in steps]
     found += [{**at, "net": net} for net in DEEP]
-    large = settings["images_dear"] == settings["images"]  # nothing is too dear: the profile gpu
-    few = steps[1:] if large else steps[1:2]
-    found += [{**at, "net": CONV, "batch": 4, "steps": s} for s in few]
-    found += [{**at, "net": CONV, "batch": 4, "steps": s, "order": DRAWN} for s in few]
-    if large:
+    if settings["images_dear"] == settings["images"]:  # nothing is too dear: the profile gpu
+        found += [{**at, "net": CONV, "batch": 4, "steps": s} for s in steps[1:]]
+        found += [{**at, "net": CONV, "batch": 4, "steps": s, "order": DRAWN} for s in steps[1:]]
         found += [{**at, "net": CONV, "data": name} for name in settings["data"]]
     return found
 
@@ -175,6 +174,7 @@ def private(settings: dict, cell: dict, seed: int, ds: Dataset) -> tuple[Tensor,
     count, batch = settings["images"], cell["batch"]
     if cell["attack"] in SEARCHES:
         count = settings["images_dear" if is_dear(settings, cell) else "images_search"]
+        count = settings["images_deep"] if cell["net"] in DEEP else count
     count = min(count, len(ds.y_test)) // batch * batch
     return _drawn(ds, max(batch, count), seed, settings["gallery"])
 
@@ -240,9 +240,11 @@ def _one(settings: dict, cell: dict, seed: int, ds: Dataset) -> dict:
 
 def _compute(settings: dict, cell: dict) -> dict:
     ds = load(cell["data"])
-    rows = [_one(settings, cell, seed, ds) for seed in settings["seeds"]]
-    if "refused" in rows[0]:
-        return {"refused": rows[0]["refused"]}
+    rows: list[dict] = []
+    for seed in settings["seeds"]:
+        rows.append(_one(settings, cell, seed, ds))
+        if "refused" in rows[-1]:  # a matter of layers and counts, the same for each network
+            return rows[-1]
     return {"networks": rows}
 
 
