@@ -43,7 +43,6 @@ TOY: dict[str, dict] = {  # study -> what else is made small, by the names of it
     "first-answers/baselines": {"gs_steps": 2, "lbfgs_steps": 2},
     "generative-priors/attack": {"steps": 14, "steps undefended": 2},
     "generative-priors/generator": {"steps": 14},
-    "generative-priors/learned": {"public": 20, "gallery": 5, "learning_steps": 2},
     "hiding-the-input/attack": {"images": 6, "ats": {"gs_steps": 2, "images": 1}},
     "loda/attack": {
         "images": 2, "public": 2, "invert_steps": 2,
@@ -68,7 +67,7 @@ TOY: dict[str, dict] = {  # study -> what else is made small, by the names of it
     "modelcloak-fixed/epsilon": {},
     "modelcloak-fixed/training": {"per_round": 2},
     "reach/map": {
-        "images": 2, "images_search": 2, "images_dear": 2, "images_deep": 2, "budget": 2, "budget_dear": 2,
+        "images": 2, "images_search": 2, "images_dear": 2, "budget": 2, "budget_dear": 2,
         "center": {"data": "mnist", "batch": 1, "steps": 1, "order": "whole", "age": 0},
         "batches": [1, 2, 4, 8], "steps": [1, 2, 4], "ages": [0, 1, 2, 3], "proposals": 1,
         "fedavg": {"clients": 2, "per_client": 8, "batch_size": 4, "eta": 0.1}, "gallery": 5,
@@ -80,7 +79,6 @@ TOY: dict[str, dict] = {  # study -> what else is made small, by the names of it
 WORDS = ("part", "cell", "data", "net", "attacker", "attack")  # what tells kinds of cells apart
 BY = {  # study -> other words
     "first-answers/baselines": ("part",),
-    "generative-priors/learned": ("upload", "attack"),
     "loda/training": ("part", "scheme", "model"),
     "matching-gradients/failures": ("cause",),
     "matching-gradients/table": ("model", "attack"),

@@ -54,8 +54,7 @@ def _settings(profile: str) -> dict:
         "seeds": list(range(3)),
         "images": 100 if large else 16,  # for each network; a batch that is larger is one upload
         "images_search": 100 if large else 8,
-        "images_dear": 100 if large else 4,  # searches of ``dear`` steps
-        "images_deep": 100 if large else 2,  # searches in deep networks
+        "images_dear": 100 if large else 4,  # searches in deep networks, or of ``dear`` steps
         "dear": 20,
         "budget": 4800 if large else 400,  # evaluations of a search
         "budget_dear": 4800 if large else 200,
@@ -88,8 +87,8 @@ def places(settings: dict) -> list[dict]:
     shallow = [net for net in NETS if net not in DEEP]
     found += [{**at, "net": n, "age": a} for n in shallow for a in (0, late[-1])]
     found += [{**at, "net": CONV, "steps": s} for s in steps]
-    found += [{**at, "net": net} for net in DEEP]
     if settings["images_dear"] == settings["images"]:  # nothing is too dear: the profile gpu
+        found += [{**at, "net": net} for net in DEEP]
         found += [{**at, "net": CONV, "batch": 4, "steps": s} for s in steps[1:]]
         found += [{**at, "net": CONV, "batch": 4, "steps": s, "order": DRAWN} for s in steps[1:]]
         found += [{**at, "net": CONV, "data": name} for name in settings["data"]]
@@ -174,7 +173,6 @@ def private(settings: dict, cell: dict, seed: int, ds: Dataset) -> tuple[Tensor,
     count, batch = settings["images"], cell["batch"]
     if cell["attack"] in SEARCHES:
         count = settings["images_dear" if is_dear(settings, cell) else "images_search"]
-        count = settings["images_deep"] if cell["net"] in DEEP else count
     count = min(count, len(ds.y_test)) // batch * batch
     return _drawn(ds, max(batch, count), seed, settings["gallery"])
 
