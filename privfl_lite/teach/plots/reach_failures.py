@@ -19,11 +19,11 @@ from ...runtime import PrivflError
 from ..figures import COLORS, show_image
 
 KNOBS: dict[str, dict[str, Any]] = {  # what is other than in the first
-    "batch of 4,\nReLU": {},
-    "sigmoid": {"act": "sigmoid"},
-    "one digit\nis there twice": {"twice": True},
-    "noise,\nσ = 0.0001": {"sigma": 1e-4},
-    "batch of 32": {"batch": 32},
+    "batch 4,\nReLU": {},
+    "batch 4,\nsigmoid": {"act": "sigmoid"},
+    "a digit\ntwice": {"twice": True},
+    "noise\nσ = 1e-4": {"sigma": 1e-4},
+    "batch 32,\nReLU": {"batch": 32},
 }
 READERS: dict[str, Attack] = {
     "SPEAR": Spear(proposals=4096, show=False),
@@ -59,13 +59,15 @@ def gallery() -> Figure:
         for ax, knob in zip(axs[1:], KNOBS, strict=True):
             found = tried(reader, knob)
             if found is None:
-                ax.set_axis_off()
-                ax.set_title(knob if reader == "SPEAR" else "", fontsize=8)
+                ax.set(xticks=[], yticks=[], title=knob if reader == "SPEAR" else "")
+                ax.set_box_aspect(1)
+                ax.spines[:].set_visible(False)
+                ax.title.set_fontsize(10)
                 ax.text(0.5, 0.5, "refuses", ha="center", va="center", fontsize=10)
                 continue
             picture, share_found = found
             show_image(ax, picture.clamp(0, 1), knob if reader == "SPEAR" else "")
-            ax.title.set_fontsize(8)
+            ax.title.set_fontsize(10)
             ink = COLORS["attack"] if share_found >= 0.5 else "black"
             ax.set_xlabel(f"{share_found:.0%}", fontsize=10, color=ink)
     return fig
