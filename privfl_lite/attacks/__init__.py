@@ -45,6 +45,7 @@ from .base import Attack, Reconstruction
 from .generative.generator import Generator, load_generator
 from .generative.ggl import GGL
 from .generative.grnn import GRNN
+from .generative.learned import LearnedInversion
 from .informed import INFORMED, answer, informed
 from .labels import infer_label, infer_labels
 from .malicious.imprint import Imprint, ImprintReadout
@@ -62,6 +63,7 @@ ATTACKS: dict[str, type[Attack]] = {
     "epochs": Epochs,
     "grnn": GRNN,
     "ggl": GGL,
+    "learned": LearnedInversion,
     "imprint": ImprintReadout,
     # who knows the defense
     "denoise": Denoise,

@@ -165,6 +165,19 @@ def test_a_stored_cell_comes_out_again(name, asset):
     assert not found, "\n".join(found[:20])
 
 
+@pytest.mark.parametrize("name", ["changing-the-model/precode", "reach/map"])
+def test_refusals_are_the_sentences_of_today(name):
+    """Untrained networks that the recursion refuses: counts, so nothing is computed."""
+    study, found = STUDIES[name], 0
+    settings = study.settings("cpu") | ({"seeds": [0]} if name == "reach/map" else {})
+    for cell in study.cells(settings):
+        (row,) = [r for r in study.show()["cells"] if cell.items() <= r.items()]
+        if "refused" in row and cell.get("age", 0) == 0:
+            assert study.compute(settings, cell)["refused"] == row["refused"]
+            found += 1
+    assert found >= 2
+
+
 # --- the comparison itself can fail ---
 
 

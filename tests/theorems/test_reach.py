@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from privfl_lite.studies import STUDIES
+from privfl_lite.studies.reach.map import NARROW
 from privfl_lite.studies.reach.spear import chance_of_a_hit, expected_proposals
 from privfl_lite.teach.checks import reach as checks
 
@@ -389,3 +390,19 @@ def test_check_accepts_the_right_answer(name: str, expect):
 def test_check_tells_what_is_wrong(name: str, answer, word: str, expect):
     torch.set_default_dtype(torch.float32)
     expect(getattr(checks, f"check_{name}"), answer, word)
+
+
+def test_what_the_chapter_says_of_batch_norm():
+    """Named by GS, of six digits behind three narrow networks: in eval mode, train mode, ResNet."""
+    stored = {(c["net"], c["attack"]): c for c in STUDIES["reach/map"].show()["cells"]}
+    named = [sum(r["named_pixels"] for r in stored[n, "GS"]["networks"]) for n in NARROW]
+    counts = [sum(len(r["psnr"]) for r in stored[n, "GS"]["networks"]) for n in NARROW]
+    assert (named, counts) == ([5, 0, 1], [6, 6, 6])
+    assert all("refused" in stored[n, "recursive"] for n in NARROW)
+
+
+def test_what_the_chapter_says_of_noise():
+    """Exact batches of four under noise: 16 of 20 at 1e-7, 2 at 1e-6, none from 1e-5 on."""
+    runs = [c["runs"] for c in STUDIES["reach/spear"].show()["cells"] if c["sigma"]]
+    assert [sum(r["exact"] == 4 for r in some) for some in runs] == [16, 2, 0, 0, 0]
+    assert not any(r["sure"] and r["exact"] < 4 for some in runs for r in some)

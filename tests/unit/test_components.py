@@ -15,6 +15,7 @@ from privfl_lite.attacks.analytic.components import (
     whiten,
 )
 from privfl_lite.defenses import DPGaussian
+from privfl_lite.teach.plots import reach_failures
 
 ICA = Components()
 
@@ -117,3 +118,12 @@ def test_what_it_cannot_take_is_said(refused):
     refused(lambda: ICA.run(share(models.build("lenet", digits), x, y)), "dense layer")
     narrow = models.build("mlp", digits, hidden=(4,))
     refused(lambda: ICA.run(share(narrow, x, y)), "at most 4 images")
+
+
+def test_what_the_chapter_says_of_failed_algebra():
+    """The gallery of the chapter reach: SPEAR is all or nothing, the components fade."""
+    shares = reach_failures.said()
+    assert list(shares["SPEAR"].values()) == [1.0, None, 0.0, 0.0, 0.0]
+    whole, sigmoid, twice, noise, large = shares["components"].values()
+    assert (whole, sigmoid, twice, noise) == (1.0, 1.0, 0.75, 1.0)
+    assert large == pytest.approx(0.91, abs=0.04)

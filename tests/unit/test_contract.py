@@ -54,7 +54,7 @@ def upload_for(name: str):
         digits = load("mnist", size=32)
         x, y = digits.sample(2)
         net = models.build("lenet", digits)
-    if name == "ggl":
+    if name in ("ggl", "learned"):
         digits = load("mnist")
         x, y = digits.sample(2)
         net = models.build("lenet", digits)

@@ -273,6 +273,7 @@ ATTACKS = {
     ),
     "ggl": lambda: quick("ggl", steps=2, restarts=2, tv=1e-4, show=False).run(digits()),
     "ggl, cma": lambda: quick("ggl", optimizer="cma", steps=28, show=False).run(digits()),
+    "learned": lambda: quick("learned", draws=8, steps=2, show=False).run(digits()),
     "imprint": lambda: quick("imprint").run(
         share(attacks.Imprint(net(), home(torch.linspace(0.4, 0.6, 8))[0]), X, Y)
     ),

@@ -307,6 +307,24 @@ def test_resnet20_of_small_photos(dtype, least):
     assert len(steps) == 19 and steps[-1] == Step("features.0", 192, 192, 0)
 
 
+@BOTH
+def test_black_corners_behind_resnet20(dtype, least):
+    """Behind them and no bias all units are off: those pixels are in no equation, and stay black.
+
+    Once, what rounding left of their columns was taken for equations.
+    """
+    x, y = DIGITS.sample(4, seed=2)
+    x = nn.functional.interpolate(x, (8, 8), mode="area").to(dtype)
+    net = pf.models.build("resnet20", (1, 8, 8), classes=10).to(dtype)
+    found = Recursive().run(pf.share(net, x, y, each=1))
+    assert pf.metrics.psnr(found.images, x).min() > least
+    last = [steps[-1] for steps in found.details["steps"]]
+    assert [s.unknowns - s.by_gradient - s.by_output for s in last] == [0, 0, 2, 11]
+    assert [s.by_output for s in last] == [0] * 4
+    lit = Recursive().run(pf.share(net, 0.99 * x + 0.01, y, each=1))  # no pixel is black: all seen
+    assert all(s[-1].by_gradient == 64 for s in lit.details["steps"])
+
+
 def test_convnet_of_small_photos():
     """Eight convolutions, batch norm, and 3×3 maxima twice."""
     exact(pf.models.build("convnet", (3, 9, 9), classes=10, width=32), 100, n=1)
@@ -320,6 +338,7 @@ def test_convnet_of_small_photos():
         ("convnet", (3, 32, 32), r"'features\.15': .*MaxPool2d .* here 256 for 1024"),
         ("vgg16", (3, 32, 32), r"'features\.10': ReLU and MaxPool2d .* here 128 for 256"),
         ("resnet20", (3, 16, 16), r"'features\.5\.body\.3': .* 144 equations for the 256 pixels"),
+        ("resnet20", (3, 32, 32), r"'features\.5\.body\.3': .* equations for the 1024 pixels"),
     ],
 )
 def test_where_it_ends_it_names_the_layer(name, shape, words):

@@ -72,19 +72,25 @@ def from_output(
 ) -> tuple[Tensor, int]:
     """Fix the directions ``free`` by the known output: W a + b = out where trust > 0.
 
-    ``layer`` may be any affine map: a convolution, or one with batch norm and an average behind."""
+    ``layer`` may be any affine map: a convolution, or one with batch norm and an average behind.
+    If no trusted output sees a direction, such as a black corner behind a ReLU, its column holds
+    rounding, by the measure of all outputs; then the directions stay open."""
     if not len(free):
         return a, 0
-    columns = ((layer(free) - layer(torch.zeros_like(a)[None])) * trust).flatten(1).T
+    every = layer(free) - layer(torch.zeros_like(a)[None])
+    columns, least = (every * trust).flatten(1).T, (1e-12 * every.flatten(1).norm(dim=1).max()) ** 2
     missing = ((out - layer(a[None])[0]) * trust).reshape(-1, 1)
-    t, left = solve(columns.T @ columns, columns.T @ missing, tol**2)  # tall: normal equations
+    normal = columns.T @ columns  # tall: normal equations
+    t, left = solve(normal, columns.T @ missing, tol**2, float(least))
     return a + torch.einsum("ki,k...->...", t, free), len(free) - left.shape[1]
 
 
-def solve(matrix: Tensor, right: Tensor, tol: float) -> tuple[Tensor, Tensor]:
-    """Least squares of least norm (n, m), and a basis (n, k) of the directions left open."""
+def solve(matrix: Tensor, right: Tensor, tol: float, least: float = 0) -> tuple[Tensor, Tensor]:
+    """Least squares of least norm (n, m), and a basis (n, k) of the directions left open.
+
+    Singular values up to ``tol`` of the largest, and up to ``least``, count as 0."""
     u, s, vt = torch.linalg.svd(matrix, full_matrices=len(matrix) < matrix.shape[1])
-    rank = int((s > tol * s[0]).sum())
+    rank = int((s > max(tol * float(s[0]), least)).sum())
     return vt[:rank].T @ (u[:, :rank].T @ right / s[:rank, None]), vt[rank:].T
 
 

@@ -56,7 +56,11 @@ class Way:
         inputs = [x]
         for _, layer in layers[:-1]:
             inputs.append(layer(inputs[-1]))
-        for (name, layer), given in zip(reversed(layers), reversed(inputs), strict=True):
+        back = list(zip(reversed(layers), reversed(inputs), strict=True))
+        for (name, layer), given in back:  # what a count rules out costs no algebra
+            if isinstance(layer, Block):
+                _countable(f"{name}.body", layer, given)
+        for (name, layer), given in back:
             self.layer(name, layer, given.shape[1:])
 
     def image(self, shape: tuple[int, ...]) -> Tensor:
@@ -122,12 +126,6 @@ class Way:
             if bent and f"{name}.bias" not in self.g:
                 raise PrivflError(f"the recursion ends at {name!r}: {self.hides()}")
             back = self.g.get(f"{name}.bias", back)  # its bias gradient is δ itself
-        elif out is None and layer.weight[:, 0].numel() < shape[1:].numel():
-            raise PrivflError(
-                f"the recursion ends at {name!r}: its output is hidden in a sum, and its gradient "
-                f"has {layer.weight[:, 0].numel()} equations for the {shape[1:].numel()} pixels "
-                "of a channel"
-            )
         a, free = from_gradient(layer, self.g[f"{name}.weight"], back, shape, self.tol)
         known, more = a.numel() - len(free), 0
         if out is not None:
@@ -210,6 +208,17 @@ class Way:
         self.behind, self.out, self.back = [], None, signal
         self.through(body, x)
         return cast(Tensor, self.out)
+
+
+def _countable(name: str, block: Block, x: Tensor) -> None:
+    """One sentence if a block's last convolution has too few equations (its input is x)."""
+    last, conv = list(block.body.named_children())[-2]
+    rows, pixels = cast(nn.Conv2d, conv).weight[:, 0].numel(), block.body[:-2](x)[0, 0].numel()
+    if rows < pixels:
+        raise PrivflError(
+            f"the recursion ends at {f'{name}.{last}'!r}: its output is hidden in a sum, and its "
+            f"gradient has {rows} equations for the {pixels} pixels of a channel"
+        )
 
 
 def _affine(layer: nn.Module, like: Tensor) -> tuple[Tensor, Tensor]:

@@ -36,9 +36,13 @@ NETS: dict[str, tuple[str, dict[str, Any]]] = {
     "ConvNet-16 eval": ("convnet", {"width": 16}),
     "ConvNet-16 train": ("convnet", {"width": 16}),
     "ResNet-20": ("resnet20", {}),
+    "ConvNet-8 eval": ("convnet", {"width": 8}),
+    "ConvNet-8 train": ("convnet", {"width": 8}),
+    "ResNet-20, width 8": ("resnet20", {"width": 8}),
 }
 DENSE, CONV = "MLP ReLU", "LeNet sigmoid"  # the two centers
-DEEP = ("ConvNet-16 eval", "ConvNet-16 train", "ResNet-20")  # dear: fewer images and evaluations
+NARROW = ("ConvNet-8 eval", "ConvNet-8 train", "ResNet-20, width 8")  # for the profile cpu
+DEEP = ("ConvNet-16 eval", "ConvNet-16 train", "ResNet-20", *NARROW)  # fewer images, evaluations
 SEARCHES = ("L-BFGS", "GS")
 WHOLE, DRAWN = "whole", "drawn"  # every step sees all images, or half of them, newly drawn
 
@@ -54,7 +58,9 @@ def _settings(profile: str) -> dict:
         "seeds": list(range(3)),
         "images": 100 if large else 16,  # for each network; a batch that is larger is one upload
         "images_search": 100 if large else 8,
-        "images_dear": 100 if large else 4,  # searches in deep networks, or of ``dear`` steps
+        "images_dear": 100 if large else 4,  # searches of ``dear`` steps
+        "images_deep": 100 if large else 2,  # searches in deep networks
+        "deep": [net for net in DEEP if large or net in NARROW],
         "dear": 20,
         "budget": 4800 if large else 400,  # evaluations of a search
         "budget_dear": 4800 if large else 200,
@@ -87,10 +93,10 @@ def places(settings: dict) -> list[dict]:
     shallow = [net for net in NETS if net not in DEEP]
     found += [{**at, "net": n, "age": a} for n in shallow for a in (0, late[-1])]
     found += [{**at, "net": CONV, "steps": s} for s in steps]
+    found += [{**at, "net": net} for net in settings["deep"]]
     if settings["images_dear"] == settings["images"]:  # nothing is too dear: the profile gpu
         found += [{**at, "net": CONV, "batch": 4, "steps": s} for s in steps[1:]]
         found += [{**at, "net": CONV, "batch": 4, "steps": s, "order": DRAWN} for s in steps[1:]]
-        found += [{**at, "net": net} for net in DEEP]
         found += [{**at, "net": CONV, "data": name} for name in settings["data"]]
     return found
 
@@ -173,6 +179,7 @@ def private(settings: dict, cell: dict, seed: int, ds: Dataset) -> tuple[Tensor,
     count, batch = settings["images"], cell["batch"]
     if cell["attack"] in SEARCHES:
         count = settings["images_dear" if is_dear(settings, cell) else "images_search"]
+        count = settings["images_deep"] if cell["net"] in DEEP else count
     count = min(count, len(ds.y_test)) // batch * batch
     return _drawn(ds, max(batch, count), seed, settings["gallery"])
 
@@ -238,9 +245,11 @@ def _one(settings: dict, cell: dict, seed: int, ds: Dataset) -> dict:
 
 def _compute(settings: dict, cell: dict) -> dict:
     ds = load(cell["data"])
-    rows = [_one(settings, cell, seed, ds) for seed in settings["seeds"]]
-    if "refused" in rows[0]:
-        return {"refused": rows[0]["refused"]}
+    rows: list[dict] = []
+    for seed in settings["seeds"]:
+        rows.append(_one(settings, cell, seed, ds))
+        if "refused" in rows[-1]:  # a matter of layers and counts, the same for each network
+            return rows[-1]
     return {"networks": rows}
 
 

@@ -21,8 +21,9 @@ def _settings(profile: str) -> dict:
         "data": {"mnist": [32, 64], "cifar10": [32, 64] if large else [32]},  # types of numbers
         "hidden": 256,
         "batches": [2, 4, 6, 8, 10, 12, *([16, 20] if large else [])],
-        "noises": [1e-7, 1e-6, 1e-5, 1e-4, 1e-3] if large else [],
+        "noises": [1e-7, 1e-6, 1e-5, 1e-4, 1e-3],  # standard deviations
         "noisy_batch": 4,
+        "noisy_proposals": 10_000_000 if large else 20_000,
         "seeds": list(range(20)),
         "proposals": 10_000_000 if large else 400_000,
         "exact_db": 60,
@@ -77,7 +78,8 @@ def _one(settings: dict, cell: dict, seed: int) -> dict:
     defense = DPGaussian(cell["sigma"]) if cell["sigma"] else None
     upload = share(net, x.to(kind), y, defense, knows=("labels",), seed=seed)
     began = time.process_time()
-    found = attacks.Spear(proposals=settings["proposals"], show=False).run(upload, seed=seed)
+    most = settings["noisy_proposals" if cell["sigma"] else "proposals"]
+    found = attacks.Spear(proposals=most, show=False).run(upload, seed=seed)
     seconds = time.process_time() - began
     scores = metrics.compare(found.images.to(x), x, match=True)["psnr"]
     live, off = units_off(net, x.to(kind))

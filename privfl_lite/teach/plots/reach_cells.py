@@ -111,6 +111,19 @@ def spear_rows() -> list[dict[str, Any]]:
     return found
 
 
+def noise_rows() -> list[dict[str, Any]]:
+    """SPEAR on a batch with Gaussian noise on the upload, by its standard deviation."""
+    found = []
+    for c in STUDIES["reach/spear"].show()["cells"]:
+        if c["sigma"]:
+            runs = c["runs"]
+            whole = sum(r["exact"] == c["batch"] for r in runs)
+            found.append({"σ": f"{c['sigma']:.0e}", "whole batch exact": f"{whole} of {len(runs)}"})
+            found[-1]["images exact"] = sum(r["exact"] for r in runs) / len(runs) / c["batch"]
+            found[-1]["it says so itself"] = f"{sum(r['sure'] for r in runs)} of {len(runs)}"
+    return found
+
+
 def network_rows(nets: Sequence[str], ages: Sequence[int]) -> list[dict[str, Any]]:
     """One image, one step: every attacker who changes nothing, at each age of each network."""
     return [
