@@ -20,7 +20,7 @@ ATTACKS = (
 )
 DEFENSES = (
     *("none", "dp_gaussian", "dp_sgd", "prune", "soteria", "precode", "ats", "pogz_fl", "ca_fl"),
-    *("mixup", "instahide", "modelcloak", "dcs2", "entangle", "fedkl", "loda"),
+    *("mixup", "instahide", "modelcloak", "dcs2", "entangle", "fedkl", "loda", "secure_sum"),
 )
 ASSETS = ("mnist", "cifar10", "lpips")  # what `privfl fetch` can take
 PROFILES = ("cpu", "gpu")  # of a study

@@ -163,6 +163,7 @@ def _valid() -> dict[str, dict[str, Any]]:
         "models.wrap": {"net": w.net},
         "defenses.Chain": {"parts": (pf.defenses.Defense(),)},
         "defenses.build": {"text": "none"},
+        "defenses.masked_uploads": {"uploads": w.upload.tensors},
         "attacks.Reconstruction": found,
         "attacks.Imprint": {"model": w.net, "edges": torch.tensor([0.0, 0.5])},
         "attacks.Decoder": {"g": w.g, "like": w.color},

@@ -125,7 +125,7 @@ DEFENSES = [
     *("modelcloak", "modelcloak:mode=dynamic,per=layer", "modelcloak:where=server"),
     *("dcs2:steps=2", "dcs2:steps=2,sensitive=1,ratio='1:2',box=True,far=3.0"),
     *("entangle", "entangle:side=both,score=random", "fedkl:seed=0", "fedkl:seed=0,fresh=True"),
-    "dp_gaussian+prune",
+    *("dp_gaussian+prune", "secure_sum", "modelcloak+secure_sum"),
 ]
 
 
