@@ -47,12 +47,16 @@ class SecureSum(Defense):
     places: Annotated[int, Number(0, 52, whole=True)] = 24
     threshold: Annotated[float, Number(0, 1, open="low")] = 2 / 3
     lost: Whole = 0
-    blind = ("pool",)
 
-    def pool(
+    def collect(
         self, who: Sequence[int], rng: Callable[[int], torch.Generator], secure: bool = False
     ) -> Masked:
         return Masked(self, who, [_seed(None if secure else rng(c)) for c in who])
+
+    def summed(self) -> float | str:
+        if self.lost:
+            return "clients drop out, and their noise with them"
+        return 2.0**-self.places
 
     def needed(self, clients: int) -> int:
         """How many of so many clients must remain: a share of them, and never fewer than two."""
@@ -86,17 +90,16 @@ class Masked:
 
     def __init__(self, rule: SecureSum, who: Sequence[int], seeds: Sequence[bytes]):
         self.rule, self.clients = rule, len(who)
-        self.members = {
-            c: Member(i + 1, s) for i, (c, s) in enumerate(zip(who, seeds, strict=True))
-        }
+        placed = enumerate(zip(who, seeds, strict=True), start=1)
+        self.members = {client: Member(place, seed) for place, (client, seed) in placed}
         self.publics = {m.place: m.public for m in self.members.values()}
         fate = sorted(who, key=lambda c: (self.members[c].own, c))
         gone = set(fate[: rule.lost])
         self.there = [c for c in who if c not in gone]
         if len(self.there) < (least := rule.needed(self.clients)):
             raise PrivflError(
-                f"of a secure sum's {self.clients} clients {len(self.there)} remain, but "
-                f"{least} must, so that it is a sum and lost masks can be recovered"
+                f"{len(self.there)} of {self.clients} clients remain, but a secure sum needs "
+                f"{least}, so that it is a sum and lost masks can be recovered"
             )
         self.total: np.ndarray | None = None
         self.like: Tensors = {}
@@ -151,6 +154,6 @@ def masked_uploads(
     whatever the uploads hold. The first number of a row is the client's weight, 1.
     """
     rule, clients = rule or SecureSum(), len(next(iter(uploads.values())))
-    pool = rule.pool(range(clients), lambda k: generator(seed, k))
+    pool = rule.collect(range(clients), lambda k: generator(seed, k))
     rows = [pool.upload(k, {n: t[k] for n, t in uploads.items()}) for k in pool.there]
     return torch.from_numpy(np.stack(rows).astype(np.int64))

@@ -34,6 +34,8 @@ def test_every_defense_keeps_the_contract(name):
 def test_chains_keep_the_contract():
     check_defense(defenses.Prune(0.5, feedback=True) + defenses.DPGaussian(0.01))
     check_defense(defenses.ModelCloak(1.0, 0.1) + defenses.Prune(0.5))
+    check_defense(defenses.ModelCloak(1.0, 0.1) + defenses.SecureSum())
+    check_defense(defenses.SecureSum(lost=1, threshold=0.5), federated=False)
 
 
 def upload_for(name: str):
@@ -140,9 +142,31 @@ class Forgets(Defense):
         return {n: t * self.notes[ctx.round] for n, t in delta.items()}
 
 
+@dataclass(frozen=True)
+class Crooked(defenses.SecureSum):
+    """A sum whose masks do not cancel: they were left in."""
+
+    def collect(self, who, rng, secure=False):
+        pool = super().collect(who, rng, secure)
+        done = pool.done
+        noise = torch.randn(1, generator=rng(who[0]))
+        pool.done = lambda: ({n: t + noise for n, t in done()[0].items()}, done()[1])
+        return pool
+
+
+@dataclass(frozen=True)
+class Whispers(defenses.SecureSum):
+    """Adds up as it says, but a client looks at its neighbors before."""
+
+    def update(self, delta, ctx):
+        return {n: t + t.sum(0, keepdim=True) for n, t in delta.items()}
+
+
 @pytest.mark.parametrize(
     ("bad", "says"),
     [
+        (Crooked(), "not the weighted sum"),
+        (Whispers(), "adds to the sum depends"),
         (Remembers(), "share twice"),
         (Neighbors(), "computed beside it"),
         (Forgets(), "resumed ends with other bits"),
