@@ -17,6 +17,7 @@ from ..checking import checked
 from ..gradients import Tensors
 from ..runtime import PrivflError, generator
 from ..values import Number, Seed, Whole
+from ..wire import Upload
 from .base import Defense
 from .masking import Member, masked, unmasked
 
@@ -157,3 +158,21 @@ def masked_uploads(
     pool = rule.collect(range(clients), lambda k: generator(seed, k))
     rows = [pool.upload(k, {n: t[k] for n, t in uploads.items()}) for k in pool.there]
     return torch.from_numpy(np.stack(rows).astype(np.int64))
+
+
+@checked
+def sum_of(uploads: Sequence[Upload], rule: SecureSum | None = None, seed: Seed = 0) -> Upload:
+    """One upload for several clients, by a secure sum; each weighs by its examples.
+
+    For clients who were not sent the same model: the sum's model is that of the first. Plans and
+    facts are left behind: gradients only.
+    """
+    rule, first = rule or SecureSum(), uploads[0]
+    if any(len(one) != 1 or one.kind != "gradient" for one in uploads):
+        raise PrivflError("a sum of uploads takes gradients, of one client each")
+    pool = rule.collect(range(len(uploads)), lambda k: generator(seed, k))
+    for k, one in enumerate(uploads):
+        pool.add([k], one.tensors, [float(one.batch)])
+    total, weight = pool.done()
+    tensors = {n: t[None] / weight for n, t in total.items()}
+    return Upload(tensors, "gradient", first.model, int(weight), first.mode)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 import torch
 
-from privfl_lite import PrivflError, attacks, defenses, load, models, share
+from privfl_lite import PrivflError, attacks, contract, defenses, load, models, share
 from privfl_lite.attacks import ATTACKS, INFORMED, Attack, Imprint, Reconstruction
 from privfl_lite.contract import check_attack, check_defense
 from privfl_lite.defenses import DEFENSES, Defense
@@ -35,7 +35,7 @@ def test_chains_keep_the_contract():
     check_defense(defenses.Prune(0.5, feedback=True) + defenses.DPGaussian(0.01))
     check_defense(defenses.ModelCloak(1.0, 0.1) + defenses.Prune(0.5))
     check_defense(defenses.ModelCloak(1.0, 0.1) + defenses.SecureSum())
-    check_defense(defenses.SecureSum(lost=1, threshold=0.5), federated=False)
+    assert contract._adds(defenses.SecureSum(lost=1, threshold=0.5)) == ""
 
 
 def upload_for(name: str):
@@ -46,6 +46,8 @@ def upload_for(name: str):
     knows = ATTACKS[name].needs
     if name == "imprint":
         return share(Imprint(net, torch.linspace(0, 1, 8)), x, y)
+    if name == "fishing":
+        return share(attacks.fished(net, int(y[0])), x, y)
     if name in ("closed_form", "spear", "components", "unmix", "unflip"):
         net = models.build("mlp", digits)
     if name in ("unmix", "unflip"):
@@ -90,6 +92,8 @@ def test_every_attack_keeps_the_contract(name):
     kind = ATTACKS[name]
     takes = kind.__dataclass_fields__
     given = {k: v for k, v in QUICK.items() if k in takes}
+    if name == "fishing":
+        given = {"attack": attacks.IDLG(**QUICK)}
     if name == "unguard":
         given = {"attack": attacks.IDLG(nonzero=True, **QUICK)}
     check_attack(kind(**given), upload_for(name))
