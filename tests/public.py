@@ -171,7 +171,11 @@ def _valid() -> dict[str, dict[str, Any]]:
         "defenses.masked_uploads": {"uploads": w.upload.tensors},
         "defenses.sum_of": {"uploads": [w.upload[0], w.upload[1]]},
         "attacks.fished": {"model": w.net, "target": 1},
-        "attacks.fishing_line": {"model": w.net, "x": w.x, "y": w.y, "target": 1},
+        "attacks.feature_of": {"model": w.net, "x": w.x},
+        "attacks.fish": {
+            **{"ask": lambda net: pf.share(net, w.x, w.y), "model": w.net, "target": 1},
+            **{"direction": torch.ones(w.net.last.in_features), "ends": (-9.0, 9.0)},
+        },
         "attacks.restored": {"upload": pf.share(pf.attacks.fished(w.net, 1), w.x, w.y)},
         "attacks.remainder": {"upload": pf.share(w.net, w.x, w.y), "known": [w.upload[0]]},
         "attacks.silenced": {"model": w.net},

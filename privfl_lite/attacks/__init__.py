@@ -47,7 +47,7 @@ from .generative.ggl import GGL
 from .generative.grnn import GRNN
 from .informed import INFORMED, answer, informed
 from .labels import infer_label, infer_labels
-from .malicious.fishing import FishingReadout, fished, fishing_line, restored
+from .malicious.fishing import FishingReadout, feature_of, fish, fished, restored
 from .malicious.imprint import Imprint, ImprintReadout
 from .malicious.sums import remainder, silenced, spoken
 from .matching.epochs import Epochs
@@ -131,8 +131,9 @@ __all__ = [
     "build",
     "coefficients_from_labels",
     "conditioning",
+    "feature_of",
+    "fish",
     "fished",
-    "fishing_line",
     "gauss_newton",
     "infer_label",
     "infer_labels",

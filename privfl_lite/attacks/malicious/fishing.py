@@ -2,34 +2,38 @@
 
 The server changes no architecture, only the last layer. *By class*: all classes but the target are
 so likely, whatever the image, that images of other classes send nothing back through the layer; the
-gradient in front of it is that of the target's images alone. *By feature*: where several images
-have the target class, a cut through the features lets only those below it bite. What is restored is
-the gradient of one image, for any attack on one image. Chapter: the malicious server.
+gradient in front of it is that of the target's images alone. *By feature*: a cut through a feature
+of the images. What a client sends without a cut, minus what it sends with one, is the sum over
+images above the cut, of whatever class, as if each had the target's; the upload counts them, and a
+few more questions move the cut until there is one. What is restored is the gradient of a single
+image, for any attack on one image. Chapter: the malicious server.
 
-A cut closes the target's images above it and opens those of other classes there, so it has to lie
-above them: the direction is one in which the classes differ (``fishing_line``).
+The paper's cut is answered once and thins out images of one class; the difference of two answers is
+that of its binary search.
 """
 
 from __future__ import annotations
 
 import copy
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Annotated
 
 import torch
 from torch import Tensor, nn
 
-from ...arrays import MODEL, Images, Labels, Row1
+from ...arrays import MODEL, Images, Row1
 from ...checking import checked
 from ...models import Net, wrap
-from ...runtime import PrivflError
-from ...values import Count, Finite, Positive, Whole
+from ...runtime import PrivflError, generator
+from ...values import Count, Finite, Positive, Seed, Whole
 from ...wire import Facts, Upload
 from ..base import Attack, Reconstruction
 from ..matching.search import IDLG
 
-AWAY = 1000.0  # logit of the classes that are not fished: e^−1000 is zero in any floating point
+GAIN = 1e4  # how steep a cut is
+AWAY = 1e4  # logit of the classes that are not fished: e^−9000 is zero in any floating point
 
 
 @checked
@@ -38,13 +42,14 @@ def fished(
     target: Whole,
     direction: Row1 | None = None,
     cut: Finite = 0.0,
-    gain: Positive = 1.0,
+    gain: Positive = 0.5,
 ) -> Net:
     """A copy of the model that fishes for images of class ``target``.
 
-    Without ``direction`` for all of them: row ``target`` of the last layer is gain/d everywhere, so
-    its logit is gain times the mean feature, and the others' are ``AWAY``. With a direction u (d,)
-    for those whose feature u·r lies below ``cut``: that logit is gain·(u·r − cut), others 0.
+    Without ``direction`` for all of them: row ``target`` of the last layer is ``gain`` everywhere,
+    other rows are 0 and their bias is ``AWAY``, so that no image is taken for the target. With a
+    direction u (d,) for those whose feature u·r lies below ``cut``: the target's logit is then
+    gain·(u·r − cut) + log(classes − 1), all others 0.
     """
     net = copy.deepcopy(wrap(model))
     last = net.last
@@ -57,7 +62,7 @@ def fished(
     with torch.no_grad():
         last.weight.zero_()
         if direction is None:
-            last.weight[target] = gain / last.in_features
+            last.weight[target] = gain
             last.bias.fill_(AWAY)
             last.bias[target] = 0.0
         else:
@@ -68,34 +73,62 @@ def fished(
 
 
 @checked
-def fishing_line(
-    model: Annotated[Net, MODEL], x: Images, y: Labels, target: Whole, expected: Count = 1
-) -> tuple[Tensor, float]:
-    """(direction, cut) from public images: the direction in which the class stands out most.
+def feature_of(
+    model: Annotated[Net, MODEL], x: Images, seed: Seed = 0
+) -> tuple[Tensor, tuple[float, float]]:
+    """A direction u (d,) in which public images differ, and the ends of what they reach there.
 
-    By least squares with a little ridge. The cut is the middle of the lowest of ``expected``
-    images of the class, the number that a batch is likely to hold: of these one is below it.
+    Drawn at random and scaled so that u·r has deviation 1 over the public images; the ends are one
+    range beyond the lowest and the highest of them.
     """
     with torch.no_grad():
-        r = copy.deepcopy(model).eval().representation(x.to(next(model.parameters()))).double()
-    wanted = (y == target).to(r)
-    if not 0 < wanted.sum() < len(y):
-        raise PrivflError(f"public images must be of class {target} and of others")
-    centered, side = r - r.mean(0), torch.eye(r.shape[1]).to(r)
-    gram = centered.T @ centered
-    u = torch.linalg.solve(gram + 1e-3 * gram.trace() / len(gram) * side, centered.T @ wanted)
+        r = copy.deepcopy(model).eval().representation(x.to(next(model.parameters())))
+    u = torch.randn(r.shape[1], generator=generator(seed)).to(r)
     u = u / (r @ u).std()
-    scores = (r @ u)[wanted > 0]
-    return u.to(next(model.parameters())), float(scores.quantile(min(0.5, 1 / expected)))
+    low, high = (r @ u).aminmax()
+    return u, (float(2 * low - high), float(2 * high - low))
+
+
+@checked
+def fish(
+    ask: Callable[[Net], Upload],
+    model: Annotated[Net, MODEL],
+    target: Whole,
+    direction: Row1,
+    ends: tuple[Finite, Finite],
+    questions: Count = 16,
+) -> Upload:
+    """The upload of one client's image with the highest feature, found by questions to that client.
+
+    ``ask(net)``: what the client sends at these weights, for the same batch each time. The first
+    question has a cut above all, each other halves where the second highest feature may end and the
+    highest begin. The difference of two answers has the first's model; ``restored`` reads it.
+    """
+    low, high = ends
+    above = 10 * high - 9 * low
+    net = fished(model, target, direction, above, GAIN)
+    first, best = ask(net), None
+    for _ in range(questions):
+        cut = (low + high) / 2
+        answer = ask(fished(model, target, direction, cut, GAIN))
+        difference = {n: t - answer.tensors[n] for n, t in first.tensors.items()}
+        best = replace(first, tensors=difference)
+        count = round(float(restored(best)[1][0]))
+        if count == 1:
+            break
+        low, high = (cut, high) if count > 1 else (low, cut)
+    assert best is not None
+    return best
 
 
 @dataclass(frozen=True)
 class FishingReadout(Attack):
     """Restore the gradient of the image that bit, and hand it to an attack on one image.
 
-    The bias gradient of the target's row counts: −B g is how many images of the class bit, less how
-    many of other classes did. ``details["caught"]`` (U,) is that number, ``details["single"]`` the
-    restored upload; ``cost`` is how far it is from one. The other images of a batch are gray.
+    The bias gradient of the target's row counts: −B g is how many images bit (after one answer with
+    a cut: how many of the class did, less how many of other classes). ``details["caught"]`` (U,) is
+    that number, ``details["single"]`` the restored upload; ``cost`` is how far it is from one. The
+    other images of a batch are gray.
     """
 
     attack: Attack = field(default_factory=IDLG)
