@@ -230,20 +230,23 @@ SERVERS = {  # name in the study -> words, ink
 TOP = 100.0  # where what stands alone is drawn
 
 
+def cell_of(
+    cells: Sequence[Mapping[str, Any]], net: str, batch: int, name: str
+) -> Mapping[str, Any]:
+    """The cell of a network, a batch and one of ``SERVERS``."""
+    server, trained = ("honest", True) if name == "trained" else (name, False)
+    wanted = {"net": net, "batch": batch, "server": server, "trained": trained}
+    (cell,) = (c for c in cells if wanted.items() <= c.items())
+    return cell
+
+
 def check_ratios(cells: Sequence[Mapping[str, Any]], net: str) -> Figure:
     """D-SNR of every batch by server and batch size; a dot at the top stands alone."""
     fig, axes = plt.subplots(1, 3, figsize=(5.8, 3.9), sharey=True)
     batches = sorted({c["batch"] for c in cells})
     for ax, batch in zip(axes, batches, strict=True):
         for x, name in enumerate(SERVERS):
-            server, trained = ("honest", True) if name == "trained" else (name, False)
-            (cell,) = (
-                c
-                for c in cells
-                if (c["net"], c["batch"], c["server"], c["trained"])
-                == (net, batch, server, trained)
-            )
-            ratios = np.minimum(cell["ratios"], TOP)
+            ratios = np.minimum(cell_of(cells, net, batch, name)["ratios"], TOP)
             spread = x + np.linspace(-0.25, 0.25, len(ratios))
             ax.plot(spread, ratios, "o", ms=3, alpha=0.7, color=COLORS[SERVERS[name][1]])
         ax.axhline(1, color="gray", lw=0.8, ls=":")
