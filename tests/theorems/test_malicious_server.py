@@ -674,3 +674,23 @@ def test_images_that_are_equally_loud_have_the_value_in_the_text():
     net = pf.models.build("mlp", (1, 6, 6), 3)
     x = torch.rand(1, 1, 6, 6, generator=rng(0)).expand(10, -1, -1, -1)
     assert d_snr(net, x, torch.zeros(10).long()) == pytest.approx(1 / 3, rel=1e-5)  # 1/√(B − 1)
+
+
+def test_the_stored_catches_are_as_the_chapter_says():
+    """By feature one image bites in every batch; by class as many as the batch holds."""
+    cells = STUDIES["malicious-server/fishing"].show()["cells"]
+    caught = [c for c in cells if c["part"] == "caught"]
+    feature = [c for c in caught if c["bait"] == "feature"]
+    assert {(c["net"], c["batch"]) for c in feature} == set(
+        product(("mlp", "lenet", "lenet5"), (4, 16, 64))
+    )
+    assert all(c["single"] == c["trials"] for c in feature)
+    for c in caught:
+        if (c["bait"], c["sum"]) == ("class", "off"):
+            assert c["caught"] == c["of_class"]
+        if c["sum"] == "all fished":
+            assert c["single"] == 0 and all(
+                n > 1 for n in c["caught"]
+            )  # four times as many: hardly ever one alone
+    honest = [c for c in cells if c["part"] == "check" and c["server"] == "honest"]
+    assert max(max(c["ratios"]) for c in honest if c["net"] == "mlp") < 2
