@@ -190,7 +190,7 @@ def _caught(settings: dict, cell: dict) -> dict:
         "low": round(low, 4),
         "high": round(high, 4),
         "psnr": psnr,
-        "psnr_median": statistics.median(psnr),
+        "psnr_median": round(statistics.median(psnr), 2),
     }
 
 
