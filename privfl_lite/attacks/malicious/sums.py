@@ -17,7 +17,6 @@ from torch import nn
 
 from ...arrays import MODEL
 from ...checking import checked
-from ...gradients import per_client
 from ...models import Net, wrap
 from ...runtime import PrivflError
 from ...values import Count
@@ -67,6 +66,6 @@ def spoken(upload: Upload, batch: Count) -> Upload:
     last layer's tensors mix all clients and are left out.
     """
     head = tuple(f"{upload.model.head_name}.{part}" for part in ("weight", "bias"))
-    share = torch.full((len(upload),), upload.batch / batch)
-    own = {n: t * per_client(share, t) for n, t in upload.tensors.items() if n not in head}
+    share = upload.batch / batch
+    own = {n: share * t for n, t in upload.tensors.items() if n not in head}
     return replace(upload, tensors=own, batch=batch, knows=Facts())

@@ -152,7 +152,8 @@ def _highest(cell: dict, net: models.Net, x: Tensor, seed: int) -> Tensor:
     u, _ = feature_of(net, data.load("mnist").x_test, seed)
     with torch.no_grad():
         place = (net.representation(x) @ u).view(-1, cell["batch"]).argmax(1)
-    return x.view(-1, cell["batch"], *x.shape[1:])[torch.arange(len(place)), place]
+    batches = x.split(cell["batch"])
+    return torch.stack([own[k] for own, k in zip(batches, place.tolist(), strict=True)])
 
 
 def _caught(settings: dict, cell: dict) -> dict:
@@ -205,7 +206,8 @@ def _bite(settings: dict, cell: dict, upload: Upload) -> tuple[Tensor, Tensor]:
         attack = kind(steps=settings["steps"], show=False)
     if cell["sum"] == "others silenced":  # the last layer, which counts, is not in what is left
         own = _alone(upload, settings["target"])
-        return torch.full((len(upload),), torch.nan), attack.run(own).images.cpu()
+        images = attack.run(own).images.cpu()
+        return images.new_full((len(upload),), torch.nan), images
     found = FishingReadout(attack).run(upload)
     return restored(every)[1].cpu(), found.images[:: upload.batch].cpu()
 
@@ -213,7 +215,8 @@ def _bite(settings: dict, cell: dict, upload: Upload) -> tuple[Tensor, Tensor]:
 def _alone(upload: Upload, target: int) -> Upload:
     """One image each, from the tensors in front of the last layer."""
     scaled = {n: upload.batch * t for n, t in upload.tensors.items()}
-    labels = torch.full((len(upload), 1), target)
+    like = next(iter(upload.tensors.values()))
+    labels = like.new_full((len(upload), 1), target).long()
     return Upload(scaled, "gradient", upload.model, 1, knows=Facts(labels=labels))
 
 
