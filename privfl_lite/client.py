@@ -17,11 +17,11 @@ from .arrays import MODEL
 from .batches import Data, GivenImages, GivenLabels, as_batch, image_shape
 from .budget import joined, refused_if_full
 from .checking import checked
-from .defenses.base import Context, Defense, Memory
+from .defenses.base import Context, Defense, Memory, Pool
 from .gradients import Tensors, gradient_function, norm, own_gradient, stateless, weights
 from .models import Net, wrap
 from .runtime import PrivflError, device, generator, seeded
-from .training import SHUFFLE, Local, Trained, fitting, private_tensors, train_many
+from .training import MASKS, SHUFFLE, Local, Trained, fitting, private_tensors, train_many
 from .values import Count, Mode, Seed, Text
 from .wire import Facts, Plan, Upload
 
@@ -75,16 +75,32 @@ def share(
         sent = joined(one_by_one, len(data))
     labels = Facts(labels=torch.stack([labels for _, labels in data]))
     ctx = update_context(net, data, rngs, defense, memory=memory)
-    facts = defense.facts(replace(ctx, plan=plan))
+    facts = labels | defense.facts(replace(ctx, plan=plan))
+    sent = {n: t.detach() for n, t in sent.items() if defense.leaves(n)}
+    batch, who = len(data[0][0]), range(len(data))
+    pool = defense.collect(who, lambda k: generator(seed, MASKS, k), memory.secure)
+    if pool is not None:
+        sent, there = pooled(pool, sent), pool.there
+        facts = replace(facts, labels=None if facts.labels is None else facts.labels[there])
+        facts, plan_of = facts.summed(batch, plan is None), [batch] * len(there)
+        plan, batch = plan and plan.together(plan_of), sum(plan_of)
     return Upload(
-        {n: t.detach() for n, t in sent.items() if defense.leaves(n)},
+        sent,
         kind="gradient" if plan is None else "update",
         model=server_copy(net, defense),
-        batch=len(data[0][0]),
+        batch=batch,
         mode=mode if plan is None else plan.mode,
         plan=plan,
-        knows=(labels | facts).select(knows),
+        knows=facts.select(knows),
     )
+
+
+def pooled(pool: Pool, sent: Tensors) -> Tensors:
+    """The mean of the uploads (K, *shape) of clients of equal weight, (1, *shape), by their sum."""
+    clients = len(next(iter(sent.values())))
+    pool.add(range(clients), sent, [1.0] * clients)
+    total, weight = pool.done()
+    return {n: t[None] / weight for n, t in total.items()}
 
 
 def _sent(
@@ -215,13 +231,17 @@ def send(
     return {n: t for n, t in sent.items() if defense.leaves(n)}, buffers
 
 
-def upload_of(local: Local, model: Net, client: int, row: Tensors, plan: Plan, kind: str) -> Upload:
-    """What the server keeps of one client's ``row``, name -> (1, *shape)."""
+def upload_of(
+    local: Local, model: Net, clients: Sequence[int], row: Tensors, plan: Plan, kind: str
+) -> Upload:
+    """What the server keeps of one ``row``, name -> (1, *shape): that of one client or of many."""
+    sizes = [len(local.clients[c][0]) for c in clients]
+    plan = plan if len(sizes) == 1 else plan.together(sizes)
     return Upload(
         {n: t.detach().clone() for n, t in row.items()},
         kind,
         server_copy(model, local.defense),
-        batch=len(local.clients[client][0]),
+        batch=sum(sizes),
         mode=plan.mode,
         plan=plan if kind == "update" else None,
     )

@@ -14,6 +14,7 @@ import copy
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, field, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -24,7 +25,7 @@ from .arrays import MODEL
 from .batches import Clients, Data, Pair, as_batch, image_shape
 from .checking import check, check_fields, checked
 from .client import Diverged, send, upload_of
-from .defenses.base import Defense, Memory
+from .defenses.base import Defense, Memory, Pool
 from .gradients import Tensors, norm
 from .models import Net, wrap
 from .privacy import Epsilon, account
@@ -34,7 +35,7 @@ from .rounds import SERVER, Mean, move, taking_part
 from .runtime import PrivflError, choose, device, generator, progress
 from .spending import bare_statistics, training_of
 from .stored import identity
-from .training import Local, Trained, batching_pays, clients_at_once, groups, private_tensors
+from .training import MASKS, Local, Trained, batching_pays, clients_at_once, groups, private_tensors
 from .values import Count, Number, Seed, Text, Word, most_processes
 from .wire import Plan, Upload
 from .workers import Workers
@@ -164,19 +165,37 @@ class FedAvg:
         sizes = {c: len(self.clients[c][0]) for c in chosen}
         leaving = self.leaving if self.weighting == "fixed" else ()  # a mean even of none
         zero = {n: torch.zeros_like(self.model.get_parameter(n)) for n in leaving}
-        mean = Mean(sizes, self.weighting, self.expected, zero)
-        norms, uploads = [], []
+        pool = self._pool(chosen, r)
+        mean = Mean(sizes, self.weighting, self.expected, zero, pool)
+        norms: list[float] = []
+        uploads: list[Upload] = []
         for who, trained in zip(parts, each, strict=True):
             sent, buffers = send(self._local, self.model, who, trained, *now)
             mean.add(who, {**sent, **buffers})
-            norms += norm(sent).tolist()
-            if self.keep_uploads:
-                rows = [{n: t[k : k + 1] for n, t in sent.items()} for k in range(len(who))]
-                uploads += [
-                    upload_of(self._local, self.model, c, row, plan, self.share)
-                    for c, row in zip(who, rows, strict=True)
-                ]
-        return *mean.done(), norms, uploads
+            if pool is None:
+                norms += norm(sent).tolist()
+                uploads += self._kept([[c] for c in who], sent, plan)
+        done, largest = mean.done()
+        if pool is not None:
+            one = {n: done[n][None] for n in self.leaving}
+            norms, uploads = norm(one).tolist(), self._kept([pool.there], one, plan)
+        return done, largest, norms, uploads
+
+    def _pool(self, chosen: list[int], r: int) -> Pool | None:
+        """What adds the uploads of round r up, where the server is to see only their sum."""
+        rng = partial(generator, self.seed, MASKS, r)
+        return self.defense.collect(chosen, rng, self.secure) if chosen else None
+
+    def _kept(self, who: list[list[int]], sent: Tensors, plan: Plan) -> list[Upload]:
+        """The rows of what arrived as uploads; ``who`` stands behind each of them."""
+        if not self.keep_uploads:
+            return []
+        rows = [{n: t[k : k + 1] for n, t in sent.items()} for k in range(len(who))]
+        about = (plan, self.share)
+        return [
+            upload_of(self._local, self.model, clients, row, *about)
+            for clients, row in zip(who, rows, strict=True)
+        ]
 
     def personal(self, client: int) -> Net:
         """The model as this client uses it: the global one, with what the client keeps at home."""

@@ -14,13 +14,13 @@ MODELS = (
 )
 ATTACKS = (
     *("closed_form", "recursive", "spear", "components", "dlg", "idlg", "gs"),
-    *("epochs", "grnn", "ggl", "learned", "imprint"),
+    *("epochs", "grnn", "ggl", "learned", "imprint", "fishing"),
     *("denoise", "denoise_unknown", "unprune", "unmask", "before_draw", "unmix", "unflip"),
     *("measured", "pair", "unguard", "unguard_rows", "unlock", "lock_matching", "unobscure"),
 )
 DEFENSES = (
     *("none", "dp_gaussian", "dp_sgd", "prune", "soteria", "precode", "ats", "pogz_fl", "ca_fl"),
-    *("mixup", "instahide", "modelcloak", "dcs2", "entangle", "fedkl", "loda"),
+    *("mixup", "instahide", "modelcloak", "dcs2", "entangle", "fedkl", "loda", "secure_sum"),
 )
 ASSETS = ("mnist", "cifar10", "lpips")  # what `privfl fetch` can take
 PROFILES = ("cpu", "gpu")  # of a study

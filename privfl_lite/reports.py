@@ -22,7 +22,7 @@ class Report:
     clients: list[int]
     accuracy: float | None  # share of right answers on the test data
     loss: float | None  # mean cross-entropy there
-    norms: list[float]  # Euclidean length of each client's upload
+    norms: list[float]  # Euclidean length of each upload that the server sees
     epsilon: Epsilon  # what holds for all rounds so far, or why nothing does
     seconds: float
     uploads: list[Upload] = field(default_factory=list, repr=False)

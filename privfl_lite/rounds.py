@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
+from .defenses.base import Pool
 from .gradients import Tensors
 from .models import Net
 from .runtime import device, generator
@@ -30,14 +31,27 @@ def taking_part(n: int, expected: int, sampling: str, seed: int, r: int, secure:
 class Mean:
     """Σ wΔ / Σ w over clients that come in groups, one group after the other; none is kept."""
 
-    def __init__(self, sizes: Mapping[int, int], weighting: str, expected: int, zero: Tensors):
-        """``sizes``: examples of each client; ``zero``: what the sums begin with."""
+    def __init__(
+        self,
+        sizes: Mapping[int, int],
+        weighting: str,
+        expected: int,
+        zero: Tensors,
+        pool: Pool | None = None,
+    ):
+        """``sizes``: examples of each client; ``zero``: what the sums begin with.
+
+        With a ``pool`` it is the pool that adds, and that says at the end who is in the sum.
+        """
         by_size, self.fixed = weighting == "examples", weighting == "fixed"
         self.weight = {c: float(n) if by_size else 1.0 for c, n in sizes.items()}
-        self.expected, self.total = expected, dict(zero)
+        self.expected, self.total, self.pool = expected, dict(zero), pool
 
     def add(self, who: Sequence[int], sent: Mapping[str, Tensor]) -> None:
         """What the clients ``who`` sent, (K, *shape)."""
+        if self.pool is not None:
+            self.pool.add(who, sent, [self.weight[c] for c in who])
+            return
         w = torch.tensor([self.weight[c] for c in who], device=device())
         for n, t in sent.items():
             t = t if t.is_floating_point() else t.to(w)  # batch norm's counter
@@ -46,7 +60,10 @@ class Mean:
 
     def done(self) -> tuple[Tensors, float]:
         """The mean, and the largest weight that one client has in it."""
-        whole = float(self.expected) if self.fixed else sum(self.weight.values())
+        came = sum(self.weight.values())
+        if self.pool is not None:
+            self.total, came = self.pool.done()
+        whole = float(self.expected) if self.fixed else came
         largest = 1.0 if self.fixed else max(self.weight.values(), default=0.0)
         return {n: t / whole for n, t in self.total.items()}, largest / (whole or 1.0)
 

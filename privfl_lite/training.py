@@ -28,7 +28,7 @@ from .wire import Plan
 
 CACHE = 12 * 2**20  # bytes for the clients that train at once: what a core finds in its cache
 GPU = 2**28  # the same on a GPU: a small part of its memory
-SHUFFLE = 1  # the purpose of a client's random stream; the server's are in ``federated``
+SHUFFLE, MASKS = 1, 3  # purposes of a client's random stream; the server's are in ``rounds``
 
 
 def private_tensors(defense: Defense, model: Net, who: Sequence[int], memory: Memory) -> Tensors:

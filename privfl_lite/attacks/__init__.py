@@ -48,7 +48,9 @@ from .generative.grnn import GRNN
 from .generative.learned import LearnedInversion
 from .informed import INFORMED, answer, informed
 from .labels import infer_label, infer_labels
+from .malicious.fishing import FishingReadout, feature_of, fish, fished, restored
 from .malicious.imprint import Imprint, ImprintReadout
+from .malicious.sums import remainder, silenced, spoken
 from .matching.epochs import Epochs
 from .matching.search import DLG, GS, IDLG, Matching
 
@@ -65,6 +67,7 @@ ATTACKS: dict[str, type[Attack]] = {
     "ggl": GGL,
     "learned": LearnedInversion,
     "imprint": ImprintReadout,
+    "fishing": FishingReadout,
     # who knows the defense
     "denoise": Denoise,
     "denoise_unknown": DenoiseUnknown,
@@ -105,6 +108,7 @@ __all__ = [
     "Denoise",
     "DenoiseUnknown",
     "Epochs",
+    "FishingReadout",
     "Generator",
     "Imprint",
     "ImprintReadout",
@@ -129,6 +133,9 @@ __all__ = [
     "build",
     "coefficients_from_labels",
     "conditioning",
+    "feature_of",
+    "fish",
+    "fished",
     "gauss_newton",
     "infer_label",
     "infer_labels",
@@ -140,8 +147,12 @@ __all__ = [
     "mixup_regression",
     "pair_scores",
     "read_key",
+    "remainder",
+    "restored",
     "row_quotients",
     "sign_search",
+    "silenced",
     "soft_labels",
+    "spoken",
     "train_decoder",
 ]

@@ -25,6 +25,7 @@ from .adaptive.entanglement import Unguard
 from .adaptive.fedkl_recursion import Unlock
 from .analytic.recursive import Recursive
 from .base import Attack, Reconstruction
+from .matching.search import GS
 
 INFORMED: dict[str, type[Attack]] = {  # defense -> who answers it best here
     "none": Recursive,
@@ -43,6 +44,7 @@ INFORMED: dict[str, type[Attack]] = {  # defense -> who answers it best here
     "entangle": Unguard,
     "fedkl": Unlock,
     "loda": Unobscure,
+    "secure_sum": GS,  # it is a larger batch
 }
 
 

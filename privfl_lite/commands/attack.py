@@ -176,7 +176,10 @@ def attack_once(args: argparse.Namespace, tool: Attack, sent: tuple) -> tuple:
     began = time.perf_counter()
     found = tool.run(upload, seed=args.seed)
     seconds = round(time.perf_counter() - began, 2)
-    shown, scores = judge(found, x, y, args.batch)
+    if len(found.images) < len(x):
+        raise PrivflError(f"of {len(x)} images {len(found.images)} are in what was sent: lost=0")
+    batch = len(x) // len(upload)  # of all clients, under a secure sum
+    shown, scores = judge(found, x, y, batch)
     spent = {"evaluations": found.evaluations, "failed_starts": found.failed, "seconds": seconds}
     about = {"letter": _letter(tool, upload)}
-    return {**scores, **spent, **about}, (x[:: args.batch], upload, shown[:: args.batch])
+    return {**scores, **spent, **about}, (x[::batch], upload, shown[::batch])

@@ -20,6 +20,7 @@ from .modelcloak import ModelCloak
 from .pogz import POGZFL
 from .precode import PRECODE
 from .prune import Prune
+from .secure_sum import SecureSum, masked_uploads, sum_of
 from .soteria import Soteria
 
 DEFENSES: dict[str, type[Defense]] = {
@@ -39,6 +40,7 @@ DEFENSES: dict[str, type[Defense]] = {
     "entangle": Entangle,
     "fedkl": FedKL,
     "loda": LODA,
+    "secure_sum": SecureSum,
 }
 
 
@@ -70,6 +72,9 @@ __all__ = [
     "Mixup",
     "ModelCloak",
     "Prune",
+    "SecureSum",
     "Soteria",
     "build",
+    "masked_uploads",
+    "sum_of",
 ]

@@ -5,7 +5,8 @@
     gradient  the gradient of one step
     update    what leaves at the end of a round (with a single shared gradient: that gradient)
 
-A fifth is not the client's: ``average`` is what a trusted server does to the mean of the uploads.
+Two are not one client's: ``collect`` adds the uploads of a round up before the server sees them,
+and ``average`` is what a trusted server does to their mean.
 
 A defense is a frozen dataclass and remembers nothing. What clients must remember (a residual, a
 key) stands in ``ctx.memory``, which belongs to the run. Gradients and updates come for *many
@@ -19,7 +20,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import ClassVar
+from typing import ClassVar, Protocol
 
 import torch
 from torch import Tensor
@@ -77,6 +78,19 @@ class Context:
         return Noise(self.plan.eta * math.hypot(*each))
 
 
+class Pool(Protocol):
+    """Adds up the uploads of a round in place of the server, who then sees the sum only."""
+
+    there: list[int]  # clients whose uploads are in the sum
+
+    def add(self, who: Sequence[int], rows: Mapping[str, Tensor], weights: Sequence[float]) -> None:
+        """What the clients ``who`` send, (K, *shape), and by what each is multiplied."""
+
+    def done(self) -> tuple[Tensors, float]:
+        """Σ w Δ, (*shape), and Σ w."""
+        ...
+
+
 @dataclass(frozen=True)
 class Defense(Checked):
     """No defense: every door is open. Subclasses override the doors that they guard.
@@ -119,6 +133,15 @@ class Defense(Checked):
         """Change what leaves at the end of a round, name -> (K, *shape)."""
         return delta
 
+    def collect(
+        self, who: Sequence[int], rng: Callable[[int], torch.Generator], secure: bool = False
+    ) -> Pool | None:
+        """What adds these clients' uploads up, at the wire; None: the server sees each of them.
+
+        ``rng(client)`` is a random stream of its own; ``secure``: take the operating system's.
+        """
+        return None
+
     def average(self, mean: Tensors, share: float, rng: torch.Generator, memory: Memory) -> Tensors:
         """Change the mean of the uploads, at the server; a client weighs at most ``share``."""
         return mean
@@ -148,6 +171,11 @@ class Defense(Checked):
     def crosses(self) -> bool:
         """Whether one client's data get into the uploads of others."""
         return False
+
+    def summed(self) -> float | str | None:
+        """The step to which uploads are rounded before a secure sum adds all of them up, or why not
+        all are in it; None: the server sees each upload."""
+        return None
 
     def speaks(self, claim: str, door: str) -> bool:
         """Whether this claim is of the class that wrote the door, or of a later one: where a
@@ -186,6 +214,13 @@ class Chain(Defense):
                     "gradient anew; put it behind"
                 )
             before += [type(part).__name__] if part.guards("gradient") else []
+        pools = [i for i, part in enumerate(self.parts) if part.guards("collect")]
+        for part in self.parts[pools[0] + 1 :] if pools else ():
+            if any(part.guards(door) for door in ("data", "gradient", "update", "collect")):
+                raise PrivflError(
+                    f"{type(part).__name__} acts at the client, so it stands before "
+                    f"{type(self.parts[pools[0]]).__name__}, which acts on what clients send"
+                )
 
     @property
     def draws(self) -> bool:  # type: ignore[override]
@@ -218,6 +253,12 @@ class Chain(Defense):
         for i, part in enumerate(self.parts):
             delta = part.update(delta, replace(ctx, memory=ctx.memory.part(i)))
         return delta
+
+    def collect(
+        self, who: Sequence[int], rng: Callable[[int], torch.Generator], secure: bool = False
+    ) -> Pool | None:
+        found = (part.collect(who, rng, secure) for part in self.parts if part.guards("collect"))
+        return next(found, None)
 
     def average(self, mean: Tensors, share: float, rng: torch.Generator, memory: Memory) -> Tensors:
         for i, part in enumerate(self.parts):

@@ -27,6 +27,7 @@ NAMES = (
     "loda/extractor",
     "loda/training",
     "malicious-server/bins",
+    "malicious-server/fishing",
     "matching-gradients/failures",
     "matching-gradients/first-look",
     "matching-gradients/table",

@@ -105,6 +105,17 @@ class Facts(Checked):
         names = (names,) if isinstance(names, str) else tuple(names)
         return Facts(**{n: getattr(self, choose("fact in knows=", n, self.names)) for n in names})
 
+    def summed(self, each: int, gradient: bool) -> Facts:
+        """What is left of them where only the mean of all uploads, ``each`` examples behind one,
+        is on the wire: labels in one row; noise, which averages out; a clip of single examples."""
+        y, noise, clip = self.labels, self.noise, None
+        if self.clip is not None and (self.clip.per == "example" or (each == 1 and gradient)):
+            clip = replace(self.clip, per="example") if self.clip.per != "layer" else None
+        if y is not None:
+            noise = noise and noise * (1 / math.sqrt(len(y)))
+            y = y.flatten(0, 1)[None]
+        return Facts(labels=y, noise=noise, clip=clip)
+
     def without(self, *names: str) -> Facts:
         """All but these."""
         return replace(self, **dict.fromkeys(names))

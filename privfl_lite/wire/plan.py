@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 import torch
@@ -64,3 +65,12 @@ class Plan(Checked):
             return [b for _ in range(self.epochs) for b in once().split(self.batch_size)]
         need = self.steps * self.batch_size
         return list(torch.cat([once() for _ in range(-(-need // n))])[:need].split(self.batch_size))
+
+    def together(self, sizes: Sequence[int]) -> Plan:
+        """By which one client with the data of all these would train as they do on average.
+
+        As many steps, each on the batches of all. Exact for one step, to first order in η for
+        more, where all hold equally many examples; else the steps are those of the largest.
+        """
+        each = [min(self.batch_size, n) for n in sizes]
+        return replace(self, epochs=1, steps=self.count(max(sizes)), batch_size=sum(each))

@@ -71,6 +71,9 @@ SPOTS = {
     "generative-priors/generator": Spot({"cell": "ggl-adam"}, {"images": 2}),
     "hiding-the-input/attack": Spot({"part": "digits", "k": 2, "rounds": 1, "seed": 0}),
     "malicious-server/bins": Spot({"data": "mnist", "edges": "measured", "batch": 64, "bins": 128}),
+    "malicious-server/fishing": Spot(
+        {"part": "caught", "net": "mlp", "batch": 16, "bait": "feature"}
+    ),
     "loda/attack": Spot({"part": "identify", "layers": "loda1"}, needs=("cifar10",)),
     "loda/training": Spot({"part": "extractor", "arm": "none"}, needs=("cifar10",)),
     "measuring-leakage/lpips": Spot(

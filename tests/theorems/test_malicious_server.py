@@ -24,6 +24,7 @@ from privfl_lite.studies.malicious_server.bins import (
     public_alone,
 )
 from privfl_lite.teach.checks import malicious_server as checks
+from privfl_lite.teach.drawings import secure_sum
 
 SEEDS = range(5)
 close = torch.testing.assert_close
@@ -503,6 +504,30 @@ PAIRS = {
 }
 
 
+def stands_out(norms: Tensor) -> float:
+    power = norms[norms.amax(1) > 0].square().sort(1).values
+    return float((power[:, -1] / power[:, :-1].sum(1)).sqrt().max())
+
+
+STANDS = {
+    lambda n: ...: "nothing yet",
+    lambda n: float(
+        (n.square().amax(1) / (n.square().sum(1) - n.square().amax(1))).sqrt().max()
+    ): "leave it out",
+    lambda n: stands_out(n) ** 2: "take the root",
+    lambda n: float((n.amax(1) / (n.sum(1) - n.amax(1))).nan_to_num().max()): "like squares",
+    lambda n: float((n.square().amax(1) / n.square().sum(1)).nan_to_num().max().sqrt()): "*others*",
+    lambda n: stands_out(n.square().sum(0, keepdim=True).sqrt()): "layer by layer",
+    lambda n: float(
+        (n.square().amax(1) / (n.square().sum(1) - n.square().amax(1))).nan_to_num().sqrt().mean()
+        * 4
+        / 3
+    ): "not the mean",
+    lambda n: min(stands_out(n), 1e9): "infinity",
+    lambda n: 0.0: "yours is",
+}
+
+
 @pytest.mark.parametrize(
     ("check", "right", "wrong"),
     [
@@ -523,8 +548,9 @@ PAIRS = {
             SUSPECT,
         ),
         (checks.check_read_pairs, read_pairs, PAIRS),
+        (checks.check_stands_out, stands_out, STANDS),
     ],
-    ids=["read", "expected", "occupied", "suspicious", "pairs"],
+    ids=["read", "expected", "occupied", "suspicious", "pairs", "stands out"],
 )
 def test_checks(check, right, wrong, capsys):
     assert check(right)
@@ -535,3 +561,137 @@ def test_checks(check, right, wrong, capsys):
         assert not check(answer)
         said = capsys.readouterr().out
         assert said.startswith("Not yet") and any(h in said for h in hint.split("|")), said
+
+
+# --- sums ---
+
+
+def sent(x: list[int], masks: dict[tuple[int, int], int], M: int) -> tuple[int, ...]:
+    y = list(x)
+    for (i, j), m in masks.items():
+        y[i], y[j] = y[i] + m, y[j] - m
+    return tuple(v % M for v in y)
+
+
+def test_ex_sum_hand():
+    masks = {(0, 1): 11, (0, 2): 4, (1, 2): 9}
+    assert sent([5, 3, 6], masks, 16) == (4, 1, 9) == tuple(secure_sum.sent())
+    assert ((5, 3, 6), masks) == (secure_sum.VALUES, secure_sum.MASKS)
+    assert sent([6, 2, 6], masks | {(0, 1): 10}, 16) == (4, 1, 9)
+    assert (4 + 1 - 4 - 9) % 16 == 5 + 3  # client 3 vanished
+    assert (9 + 4 + 9) % 16 == 6  # client 3 was late
+
+
+@pytest.mark.parametrize(("n", "M"), [(2, 5), (3, 4), (4, 3)])
+def test_prop_masks_uniform(n, M):
+    """By all masks there are: every n − 1 of the numbers sent come equally often in all values."""
+    pairs = [(i, j) for i in range(n) for j in range(i + 1, n)]
+
+    def seen(x: list[int], uniform: int = M) -> Counter:
+        draws = product(range(uniform), repeat=len(pairs))
+        return Counter(sent(x, dict(zip(pairs, d, strict=True)), M) for d in draws)
+
+    x = [(3 * i + 1) % M for i in range(n)]
+    found = seen(x)
+    assert all(sum(y) % M == sum(x) % M for y in found)  # part 1
+    assert len(found) == M ** (n - 1) and len(set(found.values())) == 1  # part 2
+    other = [x[1], x[0], *x[2:]]
+    other[0], other[1] = (other[0] + 1) % M, (other[1] - 1) % M
+    assert seen(other) == found  # other numbers with the same sum: not to be told apart
+    # it fails for masks that are not uniform, and for a client whose masks are all known
+    assert len(set(seen(x, M - 1).values())) > 1 or len(seen(x, M - 1)) < M ** (n - 1)
+    if n > 2:  # part 3: the server is client n; what it knows is subtracted
+        known = {p: 1 for p in pairs if n - 1 in p}
+        rest = [p for p in pairs if n - 1 not in p]
+        views = Counter(
+            sent(x, known | dict(zip(rest, d, strict=True)), M)[: n - 1]
+            for d in product(range(M), repeat=len(rest))
+        )
+        assert len(views) == M ** (n - 2) and len(set(views.values())) == 1
+        if n == 3:  # a third colluder: only client 1 is left, and it is open
+            assert len({sent(x, dict.fromkeys(pairs, 1), M)[0]}) == 1
+
+
+@pytest.mark.parametrize("name", ["mlp", "lenet5", "convnet"])
+def test_cor_silenced(name):
+    digits = pf.load("mnist")
+    net = pf.models.build(name, digits, **({"width": 4} if name == "convnet" else {}))
+    x, y = digits.sample(12)
+    quiet = pf.share(pf.attacks.silenced(net), x[3:], y[3:], each=3)
+    front = [n for n in quiet.tensors if not n.startswith("head")]
+    assert all((quiet.tensors[n] == 0).all() for n in front)
+    assert quiet.tensors["head.bias"].abs().min() > 0  # the last layer itself still speaks
+    own = pf.share(net, x[:3], y[:3])
+    alone = pf.attacks.spoken(
+        pf.defenses.sum_of([own, *quiet], pf.defenses.SecureSum(places=36)), 3
+    )
+    for n in front:
+        close(alone.tensors[n], own.tensors[n], rtol=1e-4, atol=1e-7)
+    ordinary = pf.share(net, x[3:], y[3:], each=3)  # it fails where the others were sent the model
+    mixed = pf.attacks.spoken(pf.defenses.sum_of([own, *ordinary]), 3)
+    assert any((mixed.tensors[n] - own.tensors[n]).abs().max() > 1e-3 for n in front)
+
+
+def test_prop_fishing():
+    gen = rng(0)
+    net = torch.nn.Sequential(torch.nn.Linear(5, 7), torch.nn.Tanh()).double()
+    last, u = torch.nn.Linear(7, 4).double(), normal(7, gen=gen)
+    x, y, c, B = normal(9, 5, gen=gen), torch.tensor([2, 0, 1, 2, 3, 2, 0, 1, 3]), 2, 9
+    r = net(x)
+
+    def answer(bias: float, gain: float = 1.0, batch: Tensor = x) -> tuple[Tensor, ...]:
+        with torch.no_grad():
+            last.weight.zero_()
+            last.bias.zero_()
+            last.weight[c], last.bias[c] = gain * u, bias
+        loss = cross_entropy(last(net(batch)), y)
+        return torch.autograd.grad(loss, (*net.parameters(), last.bias))
+
+    def through(rows: Tensor) -> tuple[Tensor, ...]:  # Σ J_nᵀ u over these images
+        return torch.autograd.grad((net(x)[rows] @ u).sum(), tuple(net.parameters()))
+
+    *g, bias = answer(-1e4)  # by class
+    for a, b in zip(g, through(y == c), strict=True):
+        close(a, -b / B)
+    assert -B * bias[c] == pytest.approx(int((y == c).sum()))
+    gain, order = 1e6, (r @ u).detach().sort().values
+    for above in (1, 4):  # by feature, whatever the classes
+        v = float(order[-above - 1] + order[-above]) / 2
+        first, second = answer(-1e9, gain), answer(-gain * v, gain)
+        parts = through((r @ u).detach() > v)
+        for a, b, t in zip(first[:-1], second[:-1], parts, strict=True):
+            close(a - b, -gain * t / B)
+        assert -B * (first[-1] - second[-1])[c] == pytest.approx(above)
+    soft = answer(-float(order[-2] + order[-1]) / 2)  # a cut that is not steep lets all bite a bit
+    assert abs(B * (answer(-1e9)[-1] - soft[-1])[c] + 1) > 0.1
+    moved = answer(-gain * v, gain, x + 0.1)  # and another batch leaves what does not cancel
+    assert (first[0] - moved[0] + gain * parts[0] / B).abs().max() > 1
+
+
+def test_images_that_are_equally_loud_have_the_value_in_the_text():
+    from privfl_lite.client_checks import d_snr
+
+    net = pf.models.build("mlp", (1, 6, 6), 3)
+    x = torch.rand(1, 1, 6, 6, generator=rng(0)).expand(10, -1, -1, -1)
+    assert d_snr(net, x, torch.zeros(10).long()) == pytest.approx(1 / 3, rel=1e-5)  # 1/√(B − 1)
+
+
+def test_the_stored_catches_are_as_the_chapter_says():
+    """By feature one image bites in every batch; by class as many as the batch holds."""
+    cells = STUDIES["malicious-server/fishing"].show()["cells"]
+    caught = [c for c in cells if c["part"] == "caught"]
+    feature = [c for c in caught if c["bait"] == "feature"]
+    assert {(c["net"], c["batch"]) for c in feature} == set(
+        product(("mlp", "lenet", "lenet5"), (4, 16, 64))
+    )
+    assert all(c["single"] == c["trials"] for c in feature)
+    for c in caught:
+        if (c["bait"], c["sum"]) == ("class", "off"):
+            assert c["caught"] == c["of_class"]
+        if c["sum"] == "all fished":
+            assert c["single"] == 0 and all(
+                n > 1 for n in c["caught"]
+            )  # four times as many: hardly ever one alone
+    honest = [c for c in cells if c["part"] == "check" and c["server"] == "honest"]
+    over = [(c["net"], c["batch"], c["trained"]) for c in honest for r in c["ratios"] if r > 2]
+    assert over == [("lenet5", 4, True)]  # the one false alarm

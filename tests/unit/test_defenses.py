@@ -31,6 +31,7 @@ from privfl_lite.defenses import (
     Mixup,
     ModelCloak,
     Prune,
+    SecureSum,
     Soteria,
 )
 from privfl_lite.runtime import generator
@@ -123,6 +124,7 @@ ONES = {  # each with settings that are not its own defaults, and with draws tha
     "entangle": [Entangle(0.5), Entangle(0.5, "both", "add", "random")],
     "fedkl": [FedKL(16, "relu", seed=2), FedKL(16, blocks="all", fresh=True, seed=2)],
     "loda": [LODA(steps=2, layers="loda3", seed=5)],
+    "secure_sum": [SecureSum(40, 16), SecureSum(lost=1, threshold=0.5)],
 }
 SINGLE = [(name, defense) for name, several in ONES.items() for defense in several]
 CHAINS = [
@@ -131,6 +133,7 @@ CHAINS = [
     FedKL(16, seed=1) + ModelCloak(0.3, 2.0),
     ATS() + PRECODE(8) + CAFL(decoder="omp", ratio=0.2),
     DPSGD(0.5, 0.1) + Entangle(0.5, score="random"),
+    ModelCloak(0.3, 2.0) + SecureSum(),
 ]
 EVERY = [*(defense for _, defense in SINGLE), *CHAINS]
 

@@ -125,7 +125,7 @@ DEFENSES = [
     *("modelcloak", "modelcloak:mode=dynamic,per=layer", "modelcloak:where=server"),
     *("dcs2:steps=2", "dcs2:steps=2,sensitive=1,ratio='1:2',box=True,far=3.0"),
     *("entangle", "entangle:side=both,score=random", "fedkl:seed=0", "fedkl:seed=0,fresh=True"),
-    "dp_gaussian+prune",
+    *("dp_gaussian+prune", "secure_sum", "dp_gaussian+secure_sum"),
 ]
 
 
@@ -276,6 +276,9 @@ ATTACKS = {
     "learned": lambda: quick("learned", draws=8, steps=2, show=False).run(digits()),
     "imprint": lambda: quick("imprint").run(
         share(attacks.Imprint(net(), home(torch.linspace(0.4, 0.6, 8))[0]), X, Y)
+    ),
+    "fishing": lambda: quick("fishing", attack=attacks.IDLG(steps=3, show=False)).run(
+        share(attacks.fished(net(), 1), X, Y)
     ),
     "denoise": lambda: quick("denoise", steps=3, show=False).run(
         sent(defenses.DPGaussian(0.1), knows=("noise",))
@@ -501,6 +504,9 @@ HERE = {  # file or file:function -> why these tensors belong on the CPU
     "studies/matching_gradients/failures.py:_run": "statistics of Python numbers",
     "studies/generative_priors/generator.py:train": "a small network, trained on the CPU",
     "studies/generative_priors/generator.py:_jitter": "as in train",
+    "defenses/secure_sum.py:upload": "whole numbers of the protocol, on the CPU until summed",
+    "defenses/secure_sum.py:decode": "as in upload; the sum is moved to where the uploads were",
+    "defenses/secure_sum.py:masked_uploads": "as in upload, to be looked at",
     "studies/malicious_server/bins.py:laplace_edges": "as normal_edges",
     "studies/malicious_server/bins.py:expected_alone": "statistics of counts on the CPU",
     "pictures.py:unpack": "images out of a file",

@@ -158,7 +158,16 @@ ORDER = (
     ),
     "models",
     *("gradients", "wire", "privacy", "defenses", "batches", "layout"),
-    *("training", "client", "workers", "rounds", "reports", "spending", "checkpoint"),
+    *(
+        "training",
+        "client",
+        "client_checks",
+        "workers",
+        "rounds",
+        "reports",
+        "spending",
+        "checkpoint",
+    ),
     "federated",
     *("attacks", "contract", "metrics", "pictures", "studies", "teach", "commands", "cli"),
 )

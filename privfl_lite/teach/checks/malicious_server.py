@@ -196,3 +196,41 @@ def check_read_pairs(read_pairs: Callable[[Tensor, Tensor, Tensor, Tensor], Tens
             )
         if len(found) > 4:
             raise Wrong("each image is there, but some several times; keep one of each")
+
+
+def _ratio(top: Tensor, rest: Tensor) -> float:
+    """The largest √(top / rest) over layers, those without any gradient left out."""
+    return float((top / rest).nan_to_num(0.0).clamp(min=0).amax().sqrt())
+
+
+@exercise("One loud image among quiet ones, in whichever layer it is.")
+def check_stands_out(stands_out: Callable[[Tensor], float]) -> None:
+    """``stands_out(norms)`` -> D-SNR from norms (layers, B) of the images' gradients."""
+    alone = torch.tensor([[0.0, 1.0, 0.0], [0.0, 0.0, 0.0]], dtype=torch.float64)
+    for trial in range(TRIALS):
+        norms = torch.rand(4, 6 + trial, generator=generator(trial), dtype=torch.float64) + 0.5
+        norms[2, trial] = 9.0  # one image, in one layer
+        norms[1] = 0  # a layer that nothing moves
+        norms[3] *= 40  # loud, but all alike
+        power, whole = norms.square(), norms.square().sum(0)
+        top, rest = power.amax(1), power.sum(1) - power.amax(1)
+        lengths = norms.amax(1) / (norms.sum(1) - norms.amax(1))
+        right, found = _ratio(top, rest), float(begun(stands_out(norms.clone())))
+        hints = {
+            _ratio(top, power.sum(1)): "below stand the *others*: leave the loudest out of the sum",
+            right**2: "this is a ratio of squares; take the root",
+            float(lengths.nan_to_num().amax()): "gradients of different images add like squares",
+            _ratio(whole.amax(), whole.sum() - whole.amax()): "a loud layer hides a quiet one; go "
+            "layer by layer",
+            float((top / rest).nan_to_num().sqrt().sum() / 3): "one layer is enough for an "
+            "attacker: take the largest, not the mean",
+        }
+        if found != found:
+            raise Wrong("a layer that no image moves gives 0/0; leave it out")
+        for value, hint in hints.items():
+            if abs(found - value) < 1e-9 and abs(value - right) > 1e-9:
+                raise Wrong(hint)
+        if abs(found - right) > 1e-9:
+            raise Wrong(f"for these norms it is {right:.4f}, yours is {found:.4f}")
+    if float(begun(stands_out(alone))) != float("inf"):
+        raise Wrong("an image that is alone in its layer has infinity")

@@ -199,3 +199,58 @@ def noise_and_gain(
     ax.set_ylabel("median PSNR (dB)")
     ax.legend(fontsize=10)
     return fig
+
+
+def uniform_rows(plain: Tensor, rows: Tensor, total: Tensor, bits: int) -> Figure:
+    """One client's numbers in fixed point, what leaves it, and the sum, as shares of 2^bits."""
+    fig, axes = plt.subplots(3, 1, figsize=(5.6, 4.8), sharex=True)
+    named = (
+        ("one client's numbers", plain, COLORS["defense"]),
+        ("what leaves it", rows, COLORS["attack"]),
+        ("the sum of all", total, COLORS["good"]),
+    )
+    for ax, (name, values, ink) in zip(axes, named, strict=True):
+        share = values.double().numpy() / 2.0**bits
+        ax.hist(
+            share, bins=50, range=(0, 1), color=ink, weights=np.full(len(share), 1 / len(share))
+        )
+        ax.set_ylabel("share")
+        ax.set_title(name, fontsize=10, loc="left")
+    axes[-1].set_xlabel(f"value, as a share of 2^{bits} (negative numbers wrap to the right end)")
+    return fig
+
+
+SERVERS = {  # name in the study -> words, ink
+    "honest": ("honest", "good"),
+    "trained": ("honest, trained", "good"),
+    "class": ("Fishing by class", "attack"),
+    "feature": ("Fishing by feature", "attack"),
+    "imprint": ("Imprint, 256 bins", "defense"),
+}
+TOP = 100.0  # where what stands alone is drawn
+
+
+def cell_of(
+    cells: Sequence[Mapping[str, Any]], net: str, batch: int, name: str
+) -> Mapping[str, Any]:
+    """The cell of a network, a batch and one of ``SERVERS``."""
+    server, trained = ("honest", True) if name == "trained" else (name, False)
+    wanted = {"net": net, "batch": batch, "server": server, "trained": trained}
+    (cell,) = (c for c in cells if wanted.items() <= c.items())
+    return cell
+
+
+def check_ratios(cells: Sequence[Mapping[str, Any]], net: str) -> Figure:
+    """D-SNR of every batch by server and batch size; a dot at the top stands alone."""
+    fig, axes = plt.subplots(1, 3, figsize=(5.8, 3.9), sharey=True)
+    batches = sorted({c["batch"] for c in cells})
+    for ax, batch in zip(axes, batches, strict=True):
+        for x, name in enumerate(SERVERS):
+            ratios = np.minimum(cell_of(cells, net, batch, name)["ratios"], TOP)
+            spread = x + np.linspace(-0.25, 0.25, len(ratios))
+            ax.plot(spread, ratios, "o", ms=3, alpha=0.7, color=COLORS[SERVERS[name][1]])
+        ax.axhline(1, color="gray", lw=0.8, ls=":")
+        ax.set(yscale="log", title=f"batch {batch}", ylim=(0.1, 1.6 * TOP))
+        ax.set_xticks(range(len(SERVERS)), [w for w, _ in SERVERS.values()], rotation=90)
+    axes[0].set_ylabel("D-SNR (at 100: alone)")
+    return fig
