@@ -78,7 +78,7 @@ def share(
     facts = labels | defense.facts(replace(ctx, plan=plan))
     sent = {n: t.detach() for n, t in sent.items() if defense.leaves(n)}
     batch, who = len(data[0][0]), range(len(data))
-    pool = defense.pool(who, lambda k: generator(seed, MASKS, k), memory.secure)
+    pool = defense.collect(who, lambda k: generator(seed, MASKS, k), memory.secure)
     if pool is not None:
         sent, there = pooled(pool, sent), pool.there
         facts = replace(facts, labels=None if facts.labels is None else facts.labels[there])
@@ -234,7 +234,7 @@ def send(
 def upload_of(
     local: Local, model: Net, clients: Sequence[int], row: Tensors, plan: Plan, kind: str
 ) -> Upload:
-    """What the server keeps of one ``row``, name -> (1, *shape): a client's, or many clients' mean."""
+    """What the server keeps of one ``row``, name -> (1, *shape): that of one client or of many."""
     sizes = [len(local.clients[c][0]) for c in clients]
     plan = plan if len(sizes) == 1 else plan.together(sizes)
     return Upload(

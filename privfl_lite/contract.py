@@ -24,7 +24,7 @@ from .arrays import MODEL
 from .attacks.base import Attack, Reconstruction
 from .checking import checked
 from .client import share
-from .defenses.base import Defense
+from .defenses.base import Defense, Pool
 from .federated import FedAvg
 from .models import Net, build
 from .runtime import PrivflError, device, generator
@@ -108,11 +108,52 @@ def _repeats(defense: Defense, net: Net, each: int) -> str:
 
 
 def _independent(defense: Defense, net: Net, each: int) -> str:
+    if _pool(defense) is not None:
+        return _adds(defense) or _a_sum(defense, net, each)
     x, y = _images(net.shape, 3 * each)
     many = share(net, x, y, defense, each=each, seed=1).tensors
     few = share(net, x[: 2 * each], y[: 2 * each], defense, each=each, seed=1).tensors
     same = all(torch.allclose(t, many[n][:2], **CLOSE) for n, t in few.items())
     return "" if same else "what a client sends depends on clients computed beside it"
+
+
+def _pool(defense: Defense, seed: int = 0) -> Pool | None:
+    return defense.collect(range(3), lambda k: generator(seed, k))
+
+
+def _adds(defense: Defense) -> str:
+    """What arrives is Σ w Δ of those who are there, whatever the masks and the order of clients."""
+    rows = {"t": torch.randn(3, 40, generator=generator(0, 2))}
+    sums: list[tuple[list[int], Tensor]] = []
+    for who in ([[0, 1, 2]], [[2], [1, 0]]):
+        if (pool := _pool(defense, len(sums))) is None:
+            return "it adds uploads up on some rounds only"
+        for some in who:
+            pool.add(some, {"t": rows["t"][some]}, [1.0 + k for k in some])
+        total, weight = pool.done()
+        there = torch.tensor(pool.there)
+        true = torch.tensordot(1.0 + there, rows["t"][there], dims=1)
+        if weight != float((1 + there).sum()) or not torch.allclose(total["t"], true, **CLOSE):
+            return "what arrives is not the weighted sum of what clients sent"
+        sums.append((pool.there, total["t"]))
+    same = sums[0][0] != sums[1][0] or torch.equal(sums[0][1], sums[1][1])
+    return "" if same else "the sum depends on the masks, or on the order of clients"
+
+
+def _a_sum(defense: Defense, net: Net, each: int) -> str:
+    """Another first client moves the sum of three and the sum of two by the same."""
+    x, y = _images(net.shape, 3 * each)
+    if (pool := _pool(defense)) is None or len(pool.there) < 3:
+        return ""  # who is in the sum is drawn anew: ``_adds`` has looked at it
+    moved = []
+    for n in (3, 2):
+        a, b = x[: n * each], torch.cat([1 - x[:each], x[each : n * each]])
+        one, two = (
+            share(net, t, y[: n * each], defense, each=each, seed=1).tensors for t in (a, b)
+        )
+        moved.append({name: n * (two[name] - one[name]) for name in one})
+    same = all(torch.allclose(t, moved[1][name], **CLOSE) for name, t in moved[0].items())
+    return "" if same else "what a client adds to the sum depends on clients computed beside it"
 
 
 def _composes(defense: Defense, net: Net, each: int) -> str:

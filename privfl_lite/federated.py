@@ -184,7 +184,7 @@ class FedAvg:
     def _pool(self, chosen: list[int], r: int) -> Pool | None:
         """What adds the uploads of round r up, where the server is to see only their sum."""
         rng = partial(generator, self.seed, MASKS, r)
-        return self.defense.pool(chosen, rng, self.secure) if chosen else None
+        return self.defense.collect(chosen, rng, self.secure) if chosen else None
 
     def _kept(self, who: list[list[int]], sent: Tensors, plan: Plan) -> list[Upload]:
         """The rows of what arrived as uploads; ``who`` stands behind each of them."""

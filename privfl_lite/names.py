@@ -14,7 +14,7 @@ MODELS = (
 )
 ATTACKS = (
     *("closed_form", "recursive", "spear", "components", "dlg", "idlg", "gs"),
-    *("epochs", "grnn", "ggl", "imprint"),
+    *("epochs", "grnn", "ggl", "imprint", "fishing"),
     *("denoise", "denoise_unknown", "unprune", "unmask", "before_draw", "unmix", "unflip"),
     *("measured", "pair", "unguard", "unguard_rows", "unlock", "lock_matching", "unobscure"),
 )

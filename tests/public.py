@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 import privfl_lite as pf
-from privfl_lite import contract, studies
+from privfl_lite import client_checks, contract, studies
 
 # What is left out, and why
 NOT_CALLED = {
@@ -41,6 +41,11 @@ ROOMS = {
     "metrics": pf.metrics,
     "privacy": pf.privacy,
     "studies": studies,
+    "client_checks": SimpleNamespace(
+        __all__=["d_snr", "d_snr_by_layer", "example_norms"],
+        **{name: getattr(client_checks, name) for name in ("d_snr", "d_snr_by_layer")},
+        example_norms=client_checks.example_norms,
+    ),
     "contract": SimpleNamespace(
         __all__=["check_attack", "check_defense"],
         check_attack=contract.check_attack,
@@ -164,6 +169,13 @@ def _valid() -> dict[str, dict[str, Any]]:
         "defenses.Chain": {"parts": (pf.defenses.Defense(),)},
         "defenses.build": {"text": "none"},
         "defenses.masked_uploads": {"uploads": w.upload.tensors},
+        "defenses.sum_of": {"uploads": [w.upload[0], w.upload[1]]},
+        "attacks.fished": {"model": w.net, "target": 1},
+        "attacks.fishing_line": {"model": w.net, "x": w.x, "y": w.y, "target": 1},
+        "attacks.restored": {"upload": pf.share(pf.attacks.fished(w.net, 1), w.x, w.y)},
+        "attacks.remainder": {"upload": pf.share(w.net, w.x, w.y), "known": [w.upload[0]]},
+        "attacks.silenced": {"model": w.net},
+        "attacks.spoken": {"upload": w.upload[:1], "batch": 1},
         "attacks.Reconstruction": found,
         "attacks.Imprint": {"model": w.net, "edges": torch.tensor([0.0, 0.5])},
         "attacks.Decoder": {"g": w.g, "like": w.color},
@@ -250,6 +262,9 @@ def _valid() -> dict[str, dict[str, Any]]:
             **{"cells": lambda settings: [], "compute": lambda settings, cell: {}},
         },
         "studies.Study.run": {"show": False},
+        "client_checks.d_snr": {"model": w.net, "x": w.x, "y": w.y},
+        "client_checks.d_snr_by_layer": {"model": w.net, "x": w.x, "y": w.y},
+        "client_checks.example_norms": {"model": w.net, "x": w.x, "y": w.y},
         "contract.check_attack": {"attack": pf.attacks.ClosedForm(), "upload": _flat()},
         "contract.check_defense": {"defense": pf.defenses.Prune(0.5), "federated": False},
     }

@@ -47,7 +47,9 @@ from .generative.ggl import GGL
 from .generative.grnn import GRNN
 from .informed import INFORMED, answer, informed
 from .labels import infer_label, infer_labels
+from .malicious.fishing import FishingReadout, fished, fishing_line, restored
 from .malicious.imprint import Imprint, ImprintReadout
+from .malicious.sums import remainder, silenced, spoken
 from .matching.epochs import Epochs
 from .matching.search import DLG, GS, IDLG, Matching
 
@@ -63,6 +65,7 @@ ATTACKS: dict[str, type[Attack]] = {
     "grnn": GRNN,
     "ggl": GGL,
     "imprint": ImprintReadout,
+    "fishing": FishingReadout,
     # who knows the defense
     "denoise": Denoise,
     "denoise_unknown": DenoiseUnknown,
@@ -103,6 +106,7 @@ __all__ = [
     "Denoise",
     "DenoiseUnknown",
     "Epochs",
+    "FishingReadout",
     "Generator",
     "Imprint",
     "ImprintReadout",
@@ -127,6 +131,8 @@ __all__ = [
     "build",
     "coefficients_from_labels",
     "conditioning",
+    "fished",
+    "fishing_line",
     "gauss_newton",
     "infer_label",
     "infer_labels",
@@ -138,8 +144,12 @@ __all__ = [
     "mixup_regression",
     "pair_scores",
     "read_key",
+    "remainder",
+    "restored",
     "row_quotients",
     "sign_search",
+    "silenced",
     "soft_labels",
+    "spoken",
     "train_decoder",
 ]

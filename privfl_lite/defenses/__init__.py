@@ -20,7 +20,7 @@ from .modelcloak import ModelCloak
 from .pogz import POGZFL
 from .precode import PRECODE
 from .prune import Prune
-from .secure_sum import SecureSum, masked_uploads
+from .secure_sum import SecureSum, masked_uploads, sum_of
 from .soteria import Soteria
 
 DEFENSES: dict[str, type[Defense]] = {
@@ -76,4 +76,5 @@ __all__ = [
     "Soteria",
     "build",
     "masked_uploads",
+    "sum_of",
 ]

@@ -5,8 +5,8 @@
     gradient  the gradient of one step
     update    what leaves at the end of a round (with a single shared gradient: that gradient)
 
-Two are not the client's: ``pool`` adds the uploads of a round up before the server sees them, and
-``average`` is what a trusted server does to their mean.
+Two are not one client's: ``collect`` adds the uploads of a round up before the server sees them,
+and ``average`` is what a trusted server does to their mean.
 
 A defense is a frozen dataclass and remembers nothing. What clients must remember (a residual, a
 key) stands in ``ctx.memory``, which belongs to the run. Gradients and updates come for *many
@@ -133,7 +133,7 @@ class Defense(Checked):
         """Change what leaves at the end of a round, name -> (K, *shape)."""
         return delta
 
-    def pool(
+    def collect(
         self, who: Sequence[int], rng: Callable[[int], torch.Generator], secure: bool = False
     ) -> Pool | None:
         """What adds these clients' uploads up, at the wire; None: the server sees each of them.
@@ -172,6 +172,11 @@ class Defense(Checked):
         """Whether one client's data get into the uploads of others."""
         return False
 
+    def summed(self) -> float | str | None:
+        """The step to which uploads are rounded before a secure sum adds all of them up, or why not
+        all are in it; None: the server sees each upload."""
+        return None
+
     def speaks(self, claim: str, door: str) -> bool:
         """Whether this claim is of the class that wrote the door, or of a later one: where a
         subclass changes a door, what its parent said of it no longer counts."""
@@ -209,9 +214,9 @@ class Chain(Defense):
                     "gradient anew; put it behind"
                 )
             before += [type(part).__name__] if part.guards("gradient") else []
-        pools = [i for i, part in enumerate(self.parts) if part.guards("pool")]
+        pools = [i for i, part in enumerate(self.parts) if part.guards("collect")]
         for part in self.parts[pools[0] + 1 :] if pools else ():
-            if any(part.guards(door) for door in ("data", "gradient", "update", "pool")):
+            if any(part.guards(door) for door in ("data", "gradient", "update", "collect")):
                 raise PrivflError(
                     f"{type(part).__name__} acts at the client, so it stands before "
                     f"{type(self.parts[pools[0]]).__name__}, which acts on what clients send"
@@ -249,10 +254,10 @@ class Chain(Defense):
             delta = part.update(delta, replace(ctx, memory=ctx.memory.part(i)))
         return delta
 
-    def pool(
+    def collect(
         self, who: Sequence[int], rng: Callable[[int], torch.Generator], secure: bool = False
     ) -> Pool | None:
-        found = (part.pool(who, rng, secure) for part in self.parts if part.guards("pool"))
+        found = (part.collect(who, rng, secure) for part in self.parts if part.guards("collect"))
         return next(found, None)
 
     def average(self, mean: Tensors, share: float, rng: torch.Generator, memory: Memory) -> Tensors:

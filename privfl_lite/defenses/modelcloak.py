@@ -94,7 +94,7 @@ class ModelCloak(Defense):
             return "how many tensors are clipped is not known; give tensors=, names and shapes"
         pieces = len(tensors) if self.per == "layer" else 1
         place = "upload" if self.where == "client" else "mean"
-        return Gaussian(self.sigma / math.sqrt(pieces), place)
+        return Gaussian(self.sigma / math.sqrt(pieces), place, self.sigma * self.clip)
 
     def guards(self, door: str) -> bool:
         return door == "update" or (door == "average" and self.where == "server")

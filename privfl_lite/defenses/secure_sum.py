@@ -17,6 +17,7 @@ from ..checking import checked
 from ..gradients import Tensors
 from ..runtime import PrivflError, generator
 from ..values import Number, Seed, Whole
+from ..wire import Upload
 from .base import Defense
 from .masking import Member, masked, unmasked
 
@@ -47,12 +48,16 @@ class SecureSum(Defense):
     places: Annotated[int, Number(0, 52, whole=True)] = 24
     threshold: Annotated[float, Number(0, 1, open="low")] = 2 / 3
     lost: Whole = 0
-    blind = ("pool",)
 
-    def pool(
+    def collect(
         self, who: Sequence[int], rng: Callable[[int], torch.Generator], secure: bool = False
     ) -> Masked:
         return Masked(self, who, [_seed(None if secure else rng(c)) for c in who])
+
+    def summed(self) -> float | str:
+        if self.lost:
+            return "clients drop out, and their noise with them"
+        return 2.0**-self.places
 
     def needed(self, clients: int) -> int:
         """How many of so many clients must remain: a share of them, and never fewer than two."""
@@ -86,17 +91,16 @@ class Masked:
 
     def __init__(self, rule: SecureSum, who: Sequence[int], seeds: Sequence[bytes]):
         self.rule, self.clients = rule, len(who)
-        self.members = {
-            c: Member(i + 1, s) for i, (c, s) in enumerate(zip(who, seeds, strict=True))
-        }
+        placed = enumerate(zip(who, seeds, strict=True), start=1)
+        self.members = {client: Member(place, seed) for place, (client, seed) in placed}
         self.publics = {m.place: m.public for m in self.members.values()}
         fate = sorted(who, key=lambda c: (self.members[c].own, c))
         gone = set(fate[: rule.lost])
         self.there = [c for c in who if c not in gone]
         if len(self.there) < (least := rule.needed(self.clients)):
             raise PrivflError(
-                f"of a secure sum's {self.clients} clients {len(self.there)} remain, but "
-                f"{least} must, so that it is a sum and lost masks can be recovered"
+                f"{len(self.there)} of {self.clients} clients remain, but a secure sum needs "
+                f"{least}, so that it is a sum and lost masks can be recovered"
             )
         self.total: np.ndarray | None = None
         self.like: Tensors = {}
@@ -151,6 +155,24 @@ def masked_uploads(
     whatever the uploads hold. The first number of a row is the client's weight, 1.
     """
     rule, clients = rule or SecureSum(), len(next(iter(uploads.values())))
-    pool = rule.pool(range(clients), lambda k: generator(seed, k))
+    pool = rule.collect(range(clients), lambda k: generator(seed, k))
     rows = [pool.upload(k, {n: t[k] for n, t in uploads.items()}) for k in pool.there]
     return torch.from_numpy(np.stack(rows).astype(np.int64))
+
+
+@checked
+def sum_of(uploads: Sequence[Upload], rule: SecureSum | None = None, seed: Seed = 0) -> Upload:
+    """One upload for several clients, by a secure sum; each weighs by its examples.
+
+    For clients who were not sent the same model: the sum's model is that of the first. Plans and
+    facts are left behind: gradients only.
+    """
+    rule, first = rule or SecureSum(), uploads[0]
+    if any(len(one) != 1 or one.kind != "gradient" for one in uploads):
+        raise PrivflError("a sum of uploads takes gradients, of one client each")
+    pool = rule.collect(range(len(uploads)), lambda k: generator(seed, k))
+    for k, one in enumerate(uploads):
+        pool.add([k], one.tensors, [float(one.batch)])
+    total, weight = pool.done()
+    tensors = {n: t[None] / weight for n, t in total.items()}
+    return Upload(tensors, "gradient", first.model, int(weight), first.mode)

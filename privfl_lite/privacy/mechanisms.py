@@ -26,11 +26,12 @@ class Gaussian(Checked):
 
     ``place``: "step", each example clipped, noise on the sum of a batch, at every local step;
     "upload", each client's upload clipped and noised; "mean", uploads clipped at the client, and
-    one draw on their sum at the server.
+    one draw on their sum at the server. ``std``: the noise in units of what leaves, if it is known.
     """
 
     multiplier: NotNegative
     place: Annotated[str, Word("place of the noise", "step", "upload", "mean")]
+    std: NotNegative | None = None
 
 
 @dataclass(frozen=True)
@@ -147,6 +148,31 @@ def spent(made: Mechanism, run: Training, rows: int = 1, delta_dp: float = 1e-5)
     times, unit = (run.uses(rows), "example") if made.place == "step" else (run.busiest, "client")
     value = _exact(made.multiplier / 2, times, delta_dp)
     return Epsilon(value, delta_dp, unit, accountant="exact Gaussian", secure=run.secure)
+
+
+def of_the_sum(made: Mechanism, run: Training, step: float, delta_dp: float = 1e-5) -> Epsilon:
+    """ε of each client's noise, against a server that sees a round's sum of K uploads only.
+
+    The sum has noise of variance K (multiplier · C)², and one client's other data move it by 2C: a
+    Gaussian of multiplier · √K / 2, once for each round of a client. Uploads are rounded to
+    multiples of ``step`` before they are added: a rounded Gaussian is one with a uniform number
+    added, looked at on the grid, so that of K of them nothing more can be told, up to e^(−2π² s²)
+    with s = std/step. For s ≥ 8 that is below 10^−500.
+    """
+    if not isinstance(made, Gaussian) or made.place != "upload":
+        why = "noise adds up in a sum only where it is Gaussian and lies on the upload"
+    elif made.std is None or made.std < 8 * step:
+        why = "the noise is not known to be 8 times as large as a step of rounding"
+    elif run.weighting == "examples":
+        why = "clients weigh by their numbers of examples, which are private; weighting='uniform'"
+    elif run.sampling == "poisson":
+        why = "how many noises are in a sum is left to coins; sampling='fixed'"
+    else:
+        clients = run.per_round or run.clients
+        value = _exact(made.multiplier * math.sqrt(clients) / 2, run.busiest, delta_dp)
+        how = "exact Gaussian"
+        return Epsilon(value, delta_dp, against="sums", accountant=how, secure=run.secure)
+    return Epsilon(None, reason=f"of the sum: {why}", against="sums", secure=run.secure)
 
 
 def _on_the_mean(made: Gaussian, run: Training, delta_dp: float) -> Epsilon:

@@ -10,6 +10,11 @@ from ..checking import Checked
 from ..errors import PrivflError
 from ..values import Holds, Number, Part, Text, Word
 
+AGAINST = {  # whom an ε holds against -> in words
+    "server": "the server",
+    "sums": "a server that sees sums only, all clients honest",
+    "outsiders": "outsiders",
+}
 Said = Annotated[str, Holds("a text", lambda v: isinstance(v, str))]  # or none
 
 
@@ -20,9 +25,10 @@ class Epsilon(Checked):
     ``unit``: neighbors differ by one "example", or by all data of one "client". ``neighbors``: it
     is "replace"d by any other of the same size, or there is one more or less ("add/remove").
     ``against`` the "server", which sees every upload, who sent it and of how many examples; or
-    "outsiders", who see the global models only. ``sampling`` that is given credit for, with its
-    rate. ``secure``: noise and sampling came from the operating system; else they follow a seed,
-    and ε holds against those who do not know it.
+    "sums": a server that sees nothing of a round but the sum, keeps to the protocol, and where all
+    clients are honest and none drops out; or "outsiders", who see the global models only.
+    ``sampling`` that is given credit for, with its rate. ``secure``: noise and sampling came from
+    the operating system; else they follow a seed, and ε holds against those who do not know it.
 
     All of it is for noise of real numbers; ``privacy.discrete`` says what floating point changes.
     With ``value`` None no ε holds, and ``reason`` says why. ``also`` are others that hold at the
@@ -33,7 +39,7 @@ class Epsilon(Checked):
     delta: Part = 0.0
     unit: Annotated[str, Word("unit", "example", "client")] = "client"
     neighbors: Annotated[str, Word("neighbors", "replace", "add/remove")] = "replace"
-    against: Annotated[str, Word("against", "server", "outsiders")] = "server"
+    against: Annotated[str, Word("against", *AGAINST)] = "server"
     accountant: Text = "exact"
     sampling: Text = "none"
     secure: bool = False
@@ -59,7 +65,7 @@ class Epsilon(Checked):
         if self.value is None:
             return f"no ε: {self.reason}"
         words = [f"δ = {self.delta:g}", f"per {self.unit}", self.neighbors]
-        words += [f"against {'the ' * (self.against == 'server')}{self.against}", self.accountant]
+        words += [f"against {AGAINST[self.against]}", self.accountant]
         words += [self.sampling] if self.sampling != "none" else []
         words += [] if self.secure else ["if the seed is secret"]
         return "; also ".join([f"ε = {self.value:.4g} ({', '.join(words)})", *map(str, self.also)])

@@ -8,17 +8,20 @@ Rules for a part that clips and adds noise:
 3. *After the noise* whatever uses only what it is handed changes nothing; a part that looks at
    private data again ends the guarantee.
 4. *Beside it* nothing may leave: running statistics of batch norm are data, too.
+5. *In a secure sum* the noises of all clients add up, if every upload is in it as its client's
+   noise left it. What one upload guarantees by itself holds all the same.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from math import prod
 from typing import Annotated, Protocol
 
 from ..checking import checked
 from ..values import Holds, Inside
-from .mechanisms import Mechanism, Training, spent
+from .mechanisms import Mechanism, Training, of_the_sum, spent
 from .record import Epsilon, best
 
 DOORS = ("gradient", "update", "average")  # in the order in which an upload passes them
@@ -35,9 +38,10 @@ class Part(Protocol):
     def rows(self) -> int | None: ...
     def crosses(self) -> bool: ...
     def speaks(self, claim: str, door: str) -> bool: ...
+    def summed(self) -> float | str | None: ...
 
 
-ASKED = ("mechanism", "guards", "looks", "rows", "crosses", "speaks")
+ASKED = ("mechanism", "guards", "looks", "rows", "crosses", "speaks", "summed")
 PART = Holds("a defense", lambda v: not isinstance(v, type) and all(hasattr(v, a) for a in ASKED))
 
 
@@ -50,6 +54,7 @@ def account(defense: Annotated[Part, PART], run: Training, delta_dp: Inside = 1e
     """
     parts: Sequence[Part] = getattr(defense, "parts", (defense,))
     found, reasons = [], []
+    beside: list[Epsilon] = []  # of the sum
     for i, part in enumerate(parts):
         made = part.mechanism(run.tensors)
         if not isinstance(made, str) and not all(part.speaks("mechanism", d) for d in DOORS):
@@ -64,9 +69,32 @@ def account(defense: Annotated[Part, PART], run: Training, delta_dp: Inside = 1e
             reasons.append(f"{_name(part)}: {one.reason}")
         else:
             found.append(one)
+            beside += _in_the_sum(parts, i, made, run, delta_dp)
     if not found:
         return Epsilon(None, reason="; ".join(reasons) or NOTHING, secure=run.secure)
-    return best(found)
+    first = best([*found, *(e for e in beside if e.value is not None)])
+    none = [e for e in beside if e.value is None]
+    return first if len(none) < len(beside) else replace(first, also=(*first.also, *none))
+
+
+def _in_the_sum(
+    parts: Sequence[Part], i: int, made: Mechanism, run: Training, delta_dp: float
+) -> list[Epsilon]:
+    """What part i's noise is worth in a secure sum, or why nothing more; none without such a sum.
+
+    Between noise and sum nothing may happen: then what is added is no longer noise of one law.
+    """
+    for part in parts:
+        if (step := part.summed()) is None:
+            continue
+        later = [_name(p) for p in parts[i + 1 :] if _guards(p, "update")]
+        if later and not isinstance(step, str):
+            step = f"{later[0]} acts between the noise and the sum"
+        if isinstance(step, str):
+            why = f"of the sum: {step}"
+            return [Epsilon(None, reason=why, against="sums", secure=run.secure)]
+        return [of_the_sum(made, run, step, delta_dp)]
+    return []
 
 
 def broken(parts: Sequence[Part], i: int, place: str, run: Training) -> str:
@@ -91,6 +119,8 @@ def _breaks(part: Part, before: bool, place: str) -> str:
         return "puts one client's data into the uploads of others"
     if place == "mean" and _guards(part, "average" if before else "update"):
         return "acts between the clip and the noise"
+    if place == "mean" and part.summed() is not None:
+        return "rounds between the clip and the noise"
     later = DOORS[DOORS.index(door) + before :]
     return "uses private data again after the noise" if any(_looks(part, d) for d in later) else ""
 

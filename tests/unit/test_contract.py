@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 import torch
 
-from privfl_lite import PrivflError, attacks, defenses, load, models, share
+from privfl_lite import PrivflError, attacks, contract, defenses, load, models, share
 from privfl_lite.attacks import ATTACKS, INFORMED, Attack, Imprint, Reconstruction
 from privfl_lite.contract import check_attack, check_defense
 from privfl_lite.defenses import DEFENSES, Defense
@@ -34,6 +34,8 @@ def test_every_defense_keeps_the_contract(name):
 def test_chains_keep_the_contract():
     check_defense(defenses.Prune(0.5, feedback=True) + defenses.DPGaussian(0.01))
     check_defense(defenses.ModelCloak(1.0, 0.1) + defenses.Prune(0.5))
+    check_defense(defenses.ModelCloak(1.0, 0.1) + defenses.SecureSum())
+    assert contract._adds(defenses.SecureSum(lost=1, threshold=0.5)) == ""
 
 
 def upload_for(name: str):
@@ -44,6 +46,8 @@ def upload_for(name: str):
     knows = ATTACKS[name].needs
     if name == "imprint":
         return share(Imprint(net, torch.linspace(0, 1, 8)), x, y)
+    if name == "fishing":
+        return share(attacks.fished(net, int(y[0])), x, y)
     if name in ("closed_form", "spear", "components", "unmix", "unflip"):
         net = models.build("mlp", digits)
     if name in ("unmix", "unflip"):
@@ -88,6 +92,8 @@ def test_every_attack_keeps_the_contract(name):
     kind = ATTACKS[name]
     takes = kind.__dataclass_fields__
     given = {k: v for k, v in QUICK.items() if k in takes}
+    if name == "fishing":
+        given = {"attack": attacks.IDLG(**QUICK)}
     if name == "unguard":
         given = {"attack": attacks.IDLG(nonzero=True, **QUICK)}
     check_attack(kind(**given), upload_for(name))
@@ -140,9 +146,31 @@ class Forgets(Defense):
         return {n: t * self.notes[ctx.round] for n, t in delta.items()}
 
 
+@dataclass(frozen=True)
+class Crooked(defenses.SecureSum):
+    """A sum whose masks do not cancel: they were left in."""
+
+    def collect(self, who, rng, secure=False):
+        pool = super().collect(who, rng, secure)
+        done = pool.done
+        noise = torch.randn(1, generator=rng(who[0]))
+        pool.done = lambda: ({n: t + noise for n, t in done()[0].items()}, done()[1])
+        return pool
+
+
+@dataclass(frozen=True)
+class Whispers(defenses.SecureSum):
+    """Adds up as it says, but a client looks at its neighbors before."""
+
+    def update(self, delta, ctx):
+        return {n: t + t.sum(0, keepdim=True) for n, t in delta.items()}
+
+
 @pytest.mark.parametrize(
     ("bad", "says"),
     [
+        (Crooked(), "not the weighted sum"),
+        (Whispers(), "adds to the sum depends"),
         (Remembers(), "share twice"),
         (Neighbors(), "computed beside it"),
         (Forgets(), "resumed ends with other bits"),
