@@ -21,14 +21,14 @@ from torch import Tensor
 from ... import attacks, metrics, models
 from ...attacks.base import Attack, Reconstruction
 from ...client import share
-from ...data import Dataset, load
+from ...data import load
 from ...defenses import Defense, Entangle
 from ...defenses.mixing import Mixup, flip, mix
 from ...gradients import flat
 from ...metrics.identification import _features
 from ...runtime import PrivflError, generator, seeded
 from ...wire import Upload
-from .rows import MIXED, ROWS, SUMMED, answer, build
+from .rows import MIXED, ROWS, answer, build
 
 KEPT: dict[bytes, Tensor] = {}  # features of candidates that were looked at before
 
@@ -82,9 +82,12 @@ def scores(settings: dict, data: str, found: Tensor, batch: int, seed: int) -> d
 
 
 @lru_cache
-def blind(data: str, seed: int, key: str, settings: tuple) -> dict:
+def blind(data: str, seed: int, count: int, same: bool, gallery: int) -> dict:
     """The scores of the mean training image of each label: a guess without any upload."""
-    given, ds = {k: dict(v) if k in ("images", "same_label") else v for k, v in settings}, load(data)
+    given, ds = (
+        {"images": {data: count}, "same_label": {data: same}, "gallery": gallery},
+        load(data),
+    )
     _, y = private(given, data, seed)
     means = torch.stack([ds.x_train[ds.y_train == c].mean(0) for c in y.tolist()])
     return scores(given, data, means, 1, seed)
@@ -176,8 +179,20 @@ def _plain(settings: dict, cell: dict, upload: Upload, seed: int) -> dict:
 def _informed(settings: dict, cell: dict, upload: Upload, seed: int) -> dict:
     tool = answer(settings, cell["row"], cell["data"], settings["steps"])
     found = tool.run(upload, seed=seed)
-    told = scores(settings, cell["data"], found.images.clamp(-10, 10), upload.batch, seed)
+    told = scores(settings, cell["data"], found.images, upload.batch, seed)
+    if cell["row"] == "ATS":  # what its client trained on is another image
+        seen = trained_on(settings, cell, seed)
+        psnr = metrics.compare(found.images, seen)["psnr"].clamp(max=150).tolist()
+        told["psnr_seen"] = [round(v, 1) for v in psnr]
     return told | {"evaluations": found.evaluations, "letter": tool.letter}
+
+
+def trained_on(settings: dict, cell: dict, seed: int) -> Tensor:
+    """The images after the defense's door for data, as ``share`` made them."""
+    x, y = private(settings, cell["data"], seed)
+    made = build(settings, cell["row"], cell["data"], 1.0, seed, settings["craft"])
+    parts = ((x[k : k + 1], y[k : k + 1], generator(seed, k)) for k in range(len(x)))
+    return torch.cat([made.data(*part)[0] for part in parts])
 
 
 def attack(settings: dict, cell: dict) -> dict:
@@ -191,8 +206,8 @@ def attack(settings: dict, cell: dict) -> dict:
         run = _plain if cell["attacker"] == "plain" else _informed
         row = run(settings, cell, upload, seed)
         spent = round(time.process_time() - began, 1)
-        kept = [(k, tuple(settings[k].items())) for k in ("images", "same_label")]
-        guess = blind(cell["data"], seed, "", (*kept, ("gallery", settings["gallery"])))
+        some = (settings[part][cell["data"]] for part in ("images", "same_label"))
+        guess = blind(cell["data"], seed, *some, settings["gallery"])
         rows.append({**row, "blind": guess, "cpu_seconds": spent})
     granted = ("labels", *(ROWS[cell["row"]].granted if cell["attacker"] == "informed" else ()))
     letter = max(row.pop("letter") for row in rows)

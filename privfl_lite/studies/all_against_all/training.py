@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Any
-
-import torch
 
 from ... import models
-from ...client import share
 from ...data import load
 from ...defenses import Defense
 from ...federated import FedAvg
 from ...privacy.bounds import success_bound
 from ...privacy.mechanisms import Gaussian
-from ...runtime import PrivflError
 from ...wire import Plan
 from .rows import ROWS, build
 

@@ -1,0 +1,199 @@
+"""The study all-against-all/table, as its two chapters read it: one ``Judged`` for each defense."""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from ..metrics import clustered, spread
+from ..studies import STUDIES
+from .tables import Spread
+
+NAME = "all-against-all/table"
+Cell = dict[str, Any]
+SOLVERS = ("closed form", "recursive", "before_draw", "unmix", "pair", "unlock")  # no search
+# Strength of the evidence, strongest first, and the rule by which a row has it.
+EVIDENCE = {
+    "proved": "a bound holds for every attacker, and it is below one half",
+    "read": "an attack without any search names more than a blind guess",
+    "found": "a search names more than a blind guess",
+    "not found": "all attackers tried fail; that says nothing about others",
+}
+
+
+@lru_cache(maxsize=1)
+def result() -> dict:
+    return STUDIES[NAME].show()
+
+
+def rows() -> list[str]:
+    """The names of all rows that were attacked on some data, in the order of the study."""
+    return [name for name in result()["settings"]["rows"] if any(on(name, d) for d in data())]
+
+
+def data() -> list[str]:
+    return list(result()["settings"]["data"])
+
+
+def find(**wanted: Any) -> Cell | None:
+    """The stored cell with these settings, if it was computed."""
+    cells = (c for c in result()["cells"] if c)
+    return next((c for c in cells if wanted.items() <= c.items()), None)
+
+
+def on(row: str, data: str, attacker: str = "informed") -> Cell | None:
+    """The attack cell, unless the defense does not take these images."""
+    cell = find(part="attack", row=row, data=data, attacker=attacker)
+    return cell if cell and "networks" in cell else None
+
+
+def share(cell: Cell, by: str = "pixels", guess: bool = False) -> Spread:
+    """Share of images named among the gallery, with an interval clustered by network."""
+    networks = [n["blind"] if guess else n for n in cell["networks"]]
+    hits, counts = [n[f"named_{by}"] for n in networks], [len(n["psnr"]) for n in networks]
+    return Spread(sum(hits) / sum(counts), *clustered(hits, counts))
+
+
+def psnr(cell: Cell) -> float:
+    return statistics.median(v for n in cell["networks"] for v in n["psnr"])
+
+
+@dataclass(frozen=True)
+class Judged:
+    """One row: what its attackers name on one data set, and what else the study has of it."""
+
+    name: str
+    data: str = "mnist"
+
+    @property
+    def text(self) -> str:
+        return result()["settings"]["rows"][self.name]
+
+    def cell(self, attacker: str) -> Cell | None:
+        return on(self.name, self.data, attacker)
+
+    def named(self, attacker: str = "best", by: str = "pixels") -> Spread | None:
+        """By one attacker; "best": the larger share of the two."""
+        kinds = ("plain", "informed") if attacker == "best" else (attacker,)
+        found = [share(c, by) for kind in kinds if (c := self.cell(kind))]
+        return max(found, key=lambda s: s.value, default=None)
+
+    @property
+    def blind(self) -> Spread | None:
+        cell = self.cell("informed")
+        return share(cell, guess=True) if cell else None
+
+    @property
+    def best(self) -> str:
+        """The attacker who names more; of equals, the one who knows the defense."""
+        plain, informed = (self.named(kind) for kind in ("plain", "informed"))
+        return "plain" if plain and informed and plain.value > informed.value else "informed"
+
+    @property
+    def psnr(self) -> float | None:
+        cell = self.cell(self.best)
+        return psnr(cell) if cell else None
+
+    @property
+    def letter(self) -> str | None:
+        cell = self.cell(self.best)
+        return cell["letter"] if cell else None
+
+    @property
+    def accuracy(self) -> Spread | None:
+        """On held-out digits, every client defended: mean and Student's interval over seeds."""
+        cell = find(part="train", row=self.name)
+        if not cell or "accuracy" not in cell:
+            return None
+        told = spread(cell["accuracy"])
+        low, high = told["interval"] or (told["mean"],) * 2
+        return Spread(told["mean"], low, high)
+
+    @property
+    def epsilon(self) -> Cell | None:
+        """The record of the run; its "value" may be None, and then it has a "reason"."""
+        cell = find(part="train", row=self.name)
+        return cell.get("epsilon") if cell else None
+
+    @property
+    def bound(self) -> float | None:
+        """The most that any attacker can name of one upload of one image."""
+        cell = find(part="promise", row=self.name)
+        return cell["bound"] if cell else None
+
+    @property
+    def reason(self) -> str:
+        """Why there is no bound."""
+        cell = find(part="promise", row=self.name)
+        return cell.get("reason", "") if cell else ""
+
+    def cost(self, of: str) -> float | None:
+        """ "time" or "bytes" of a client, over those without a defense."""
+        cell = find(part="cost", row=self.name)
+        return cell[f"{of}_ratio"] if cell else None
+
+    @property
+    def solver(self) -> str:
+        """What the best attacker is: the tool chosen most often, or the informed one's name."""
+        if self.best == "informed":
+            return result()["settings"]["informed"][self.name].partition(":")[0]
+        count: dict[str, int] = {}
+        for network in (self.cell("plain") or {"networks": []})["networks"]:
+            for tool, n in network["chosen"].items():
+                count[tool] = count.get(tool, 0) + n
+        return max(count, key=lambda tool: count[tool])
+
+    @property
+    def leaks(self) -> bool:
+        """Whether some attacker names clearly more than a blind guess: intervals apart."""
+        named, blind = self.named(), self.blind
+        return bool(named and blind and named.low > max(blind.value, 1 / self.gallery))
+
+    @property
+    def gallery(self) -> int:
+        return result()["settings"]["gallery"]
+
+    @property
+    def evidence(self) -> str:
+        """Which of ``EVIDENCE`` this row has."""
+        if self.bound is not None and self.bound < 0.5:
+            return "proved"
+        if not self.leaks:
+            return "not found"
+        return "read" if self.solver in SOLVERS else "found"
+
+
+def judged(data: str = "mnist") -> list[Judged]:
+    """All rows that take these images."""
+    return [Judged(name, data) for name in rows() if on(name, data)]
+
+
+def control() -> Judged:
+    return Judged("none")
+
+
+def command(**cell: Any) -> str:
+    """How a cell is computed again."""
+    said = " ".join(f'{key}="{value}"' for key, value in cell.items())
+    return f"privfl study cell {NAME} {said}"
+
+
+def line(row: Judged) -> dict[str, Any]:
+    """The row in the book's table: one number in a cell."""
+    epsilon = row.epsilon or {"value": None}
+    return {
+        "defense": row.name,
+        "plain": row.named("plain"),
+        "informed": row.named("informed"),
+        "features": row.named("best", "features"),
+        "PSNR": row.psnr,
+        "accuracy": row.accuracy,
+        "ε": epsilon["value"],
+        "bound": row.bound,
+        "time": row.cost("time"),
+        "bytes": row.cost("bytes"),
+        "letter": row.letter,
+        "evidence": row.evidence,
+    }
