@@ -2,7 +2,7 @@
 
 ``table(rows)`` takes rows as dictionaries, head -> value, and is an object that a notebook shows:
 an HTML table on a page and in JupyterLab, columns of text where there is no HTML. With ``sort`` the
-book's script (book/_assets/tables.js) lets readers sort and filter it; without, it is a plain table.
+book's script (book/_assets/tables.js) lets readers sort and filter it; else it is a plain table.
 """
 
 from __future__ import annotations

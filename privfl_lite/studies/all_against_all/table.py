@@ -27,11 +27,9 @@ def _settings(profile: str) -> dict:
         "same_label": {d: d != "photos" for d in data},
         "gallery": 100,
         "seeds": [0, 1, 2],
-        "images": {
-            d: 40 if large else 6 if d == "mnist" else 4 for d in data
-        },  # behind each network
-        "plain": {d: tools if large or d == "mnist" else tools[:2] for d in data},
-        "steps": 4800 if large else 300,  # evaluations of a search
+        "images": {d: 40 if large else 4 for d in data},  # behind each network
+        "plain": dict.fromkeys(data, tools if large else tools[:2]),
+        "steps": 4800 if large else 200,  # evaluations of a search
         "steps_gs": 4800 if large else 200,
         "craft": 1000 if large else 60,  # steps of DCS²
         "craft_lr": 0.1 if large else 0.3,
