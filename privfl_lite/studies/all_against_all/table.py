@@ -27,7 +27,7 @@ def _settings(profile: str) -> dict:
         "same_label": {d: d != "photos" for d in data},
         "gallery": 100,
         "seeds": [0, 1, 2],
-        "images": {d: 40 if large else 4 for d in data},  # behind each network
+        "images": dict.fromkeys(data, 40 if large else 4),  # behind each network
         "plain": dict.fromkeys(data, tools if large else tools[:2]),
         "steps": 4800 if large else 200,  # evaluations of a search
         "steps_gs": 4800 if large else 200,

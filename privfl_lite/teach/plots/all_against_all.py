@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from ..figures import COLORS
-from ..judgment import EVIDENCE, Judged, judged
+from ..judgment import EVIDENCE, Judged, judged, share
 
 MARKS = {"proved": "s", "read": "o", "found": "D", "not found": "X"}
 INKS = {
@@ -102,3 +102,34 @@ def words(data: str = "mnist") -> str:
         if (a := row.named("plain")) and (b := row.named("informed"))
     ]
     return "; ".join(parts)
+
+
+def bars(images: str, attacker: str, **judge: str) -> Figure:
+    """Shares named, row by row, over the blind guess."""
+    (by,) = judge.values()
+    rows = judged(images)
+    fig, ax = plt.subplots(figsize=(5.0, 0.24 * len(rows) + 0.9))
+    for i, row in enumerate(rows):
+        named = row.named(attacker, by)
+        if named:
+            ax.barh(i, named.value, color=INKS[row.evidence], height=0.7)
+            ax.plot([named.low, named.high], [i, i], color="black", lw=1)
+    cell = rows[0].cell("informed")
+    guess = share(cell, by, guess=True).value if cell else 0.0
+    ax.axvline(guess, color="black", ls=":", lw=1.2)
+    ax.set(xlim=(0, 1), xlabel=f"named among 100, {attacker} attacker, by {by}")
+    ax.set_yticks(range(len(rows)), [row.name for row in rows], fontsize=9)
+    ax.invert_yaxis()
+    ax.grid(False)
+    return fig
+
+
+def bar_words(images: str, attacker: str, **judge: str) -> str:
+    """What ``bars`` shows."""
+    (by,) = judge.values()
+    said = [
+        f"{row.name} {named.value:.2f}"
+        for row in judged(images)
+        if (named := row.named(attacker, by))
+    ]
+    return f"Shares named among 100 on {images} by the {attacker} attacker: {', '.join(said)}."
