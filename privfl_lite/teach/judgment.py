@@ -197,3 +197,22 @@ def line(row: Judged) -> dict[str, Any]:
         "letter": row.letter,
         "evidence": row.evidence,
     }
+
+
+SUMS = "secure_sum"  # in the text of a row: it needs many clients in a round
+
+
+def remaining(active: bool, proof: bool, lost: float, many: bool) -> list[Judged]:
+    """Rows that a deployment may still choose: nothing that was read or found on digits.
+
+    ``active``: the server may change the model; then only a proof holds, which does not ask what
+    the weights were. ``proof``: "not found" is not enough. ``lost``: so much accuracy may go.
+    ``many``: whether there are ten clients or more in a round.
+    """
+    base, kept = control().accuracy, []
+    for row in judged():
+        safe = row.evidence == "proved" or (row.evidence == "not found" and not (active or proof))
+        learned = row.accuracy and base and row.accuracy.value >= base.value - lost
+        if safe and learned and (many or SUMS not in row.text):
+            kept.append(row)
+    return kept
