@@ -13,7 +13,7 @@ import statistics
 import time
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -98,7 +98,7 @@ def victims(settings: dict, cell: dict, seed: int) -> Upload:
     data, name = cell["data"], cell["row"]
     (x, y), row, ds = private(settings, data, seed), ROWS[name], load(data)
     defense = build(settings, name, data, 1.0, seed, settings["craft"])
-    options = {"hidden": (256,)} if row.net == "mlp" else {}
+    options: dict[str, Any] = {"hidden": (256,)} if row.net == "mlp" else {}
     net = models.build(row.net, ds, seed=seed, **options)
     if name in MIXED:
         return blends(settings, net, x, y, defense, seed)
@@ -139,7 +139,7 @@ def plain_tools(settings: dict, cell: dict) -> dict[str, Attack]:
 
 def own_cost(upload: Upload, found: Reconstruction, seed: int) -> Tensor:
     """1 − cos between each upload and what undefended clients with the found images send, (U,)."""
-    labels = upload.knows.labels
+    labels = cast(Tensor, upload.knows.labels)
     x = found.images.view(len(upload), upload.batch, *found.images.shape[1:])
     with seeded(seed, 1):
         made = upload.imitator()(x, labels)

@@ -9,7 +9,7 @@ from dataclasses import replace
 from ... import models
 from ...client import share
 from ...data import load
-from ...defenses import Defense, Entangle
+from ...defenses import Defense, Entangle, SecureSum
 from ...wire import Plan, Upload
 from .rows import ROWS, SUMMED, build
 
@@ -40,8 +40,14 @@ def cost(settings: dict, cell: dict) -> dict:
     bare, guarded = turns[-1][0][1], turns[-1][1][1]
     return {
         "time_ratio": round(statistics.median(ratios), 2),
-        "bytes_ratio": round(on_the_wire(guarded) / on_the_wire(bare), 3),
+        "bytes_ratio": round(wide(made) * on_the_wire(guarded) / on_the_wire(bare), 3),
     }
+
+
+def wide(defense: Defense) -> float:
+    """How wide a number is over 32 bits: whole numbers of a secure sum; its keys are left out."""
+    sums = [p for p in getattr(defense, "parts", (defense,)) if isinstance(p, SecureSum)]
+    return sums[0].bits / 32 if sums else 1.0
 
 
 def on_the_wire(upload: Upload) -> int:

@@ -40,6 +40,8 @@ def _settings(profile: str) -> dict:
             **{"clients": 10, "per_client": 200 if large else 128, "batch": 32},
             **{"rounds": 200 if large else 12, "eta": 0.01 if large else 0.06},
             **{"momentum": 0.9, "decay": 0.99, "craft": 1000 if large else 6},
+            "mask_images": 0 if large else 4,  # from which Soteria makes a mask, once a round
+            "skip": [] if large else ["DCS²", "DCS² + Prune"],  # DCS²: see dcs2/training
         },
         "cost": {"images": 8, "batch": 4, "repeats": 5},
     }

@@ -82,7 +82,7 @@ def _measured(trial: int) -> dict[str, Measured]:
 def certainly_beaten(rows: Mapping[str, Measured]) -> set[str]:
     """Names of rows that another one beats on both axes with intervals apart."""
     boxes = {
-        name: (*wilson(hits, of), *spread(accuracy)["interval"])
+        name: (*wilson(hits, of), *spread(list(accuracy))["interval"])
         for name, (hits, of, accuracy) in rows.items()
     }
     return {

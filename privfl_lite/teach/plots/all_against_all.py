@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
@@ -47,7 +48,8 @@ def named_at(ax: Axes, points: Sequence[tuple[float, float, Judged]], x: float, 
     for (px, py, row), height in zip(points, heights, strict=True):
         ax.plot([px, x], [py, height], color="lightgray", lw=0.8, zorder=1, clip_on=False)
         shift = 0.02 if side == "left" else -0.02
-        look = {"ha": side, "va": "center", "fontsize": 9, "color": INKS[row.evidence]}
+        look: dict[str, Any] = {"ha": side, "va": "center", "fontsize": 9}
+        look["color"] = INKS[row.evidence]
         ax.text(x + shift, height, row.name, clip_on=False, **look)
 
 
@@ -59,7 +61,7 @@ def plane() -> Figure:
         if named and accuracy:
             points.append((named.value, accuracy.value, row))
     fig, ax = plt.subplots(figsize=(5.2, 5.0), layout="none")
-    fig.subplots_adjust(0.12, 0.24, 0.97, 0.98)
+    fig.subplots_adjust(0.14, 0.2, 0.98, 0.98)
     ax.set(xlim=(-0.62, 1.62), ylim=(0, 1), ylabel="accuracy, every client defended")
     for x, y, row in points:
         cost = row.cost("time") or 1.0
@@ -83,7 +85,7 @@ def slopes(data: str = "mnist") -> Figure:
     rows = [(row, row.named("plain"), row.named("informed")) for row in judged(data)]
     kept = [(row, a.value, b.value) for row, a, b in rows if a and b]
     fig, ax = plt.subplots(figsize=(5.2, 5.2), layout="none")
-    fig.subplots_adjust(0.1, 0.06, 0.98, 0.98)
+    fig.subplots_adjust(0.14, 0.06, 0.98, 0.98)
     ax.set(xlim=(-0.15, 2.0), ylim=(-0.03, 1.03), ylabel="share named among 100")
     for _, a, b in kept:
         ink = COLORS["attack"] if b - a > 0.3 else "silver"
