@@ -126,7 +126,13 @@ class Judged:
     def epsilon(self) -> Cell | None:
         """The record of the run; its "value" may be None, and then it has a "reason"."""
         cell = find(part="train", row=self.name)
-        return cell.get("epsilon") if cell else None
+        if not cell or "epsilon" not in cell:
+            return None
+        least, most = min(cell["rounds"]), max(cell["rounds"])
+        if least < result()["settings"]["train"]["rounds"]:
+            why = f"the training diverged after {least} to {most} rounds, so no run has an ε"
+            return {"value": None, "reason": why}
+        return cell["epsilon"]
 
     @property
     def bound(self) -> float | None:

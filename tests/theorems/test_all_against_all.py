@@ -12,6 +12,7 @@ import torch
 
 from privfl_lite.privacy.bounds import success_bound
 from privfl_lite.runtime import generator
+from privfl_lite.teach import judgment
 from privfl_lite.teach.checks import all_against_all as checks
 
 
@@ -101,3 +102,53 @@ def test_right_answers_are_right(expect, name):
 @pytest.mark.parametrize(("name", "answer", "word"), SLIPS)
 def test_typical_slips_are_named(expect, name, answer, word):
     expect(getattr(checks, f"check_{name}"), answer, word)
+
+
+# --- what the prose says of the stored table ---
+
+
+def hits(name: str, attacker: str, data: str = "mnist") -> int:
+    cell = judgment.on(name, data, attacker)
+    return sum(n["named_pixels"] for n in cell["networks"])
+
+
+def test_what_informing_changes_is_what_the_prose_says():
+    for name in ("PRECODE", "FedKL"):
+        assert (hits(name, "plain"), hits(name, "informed")) == (0, 12)
+    for name in ("DCS²", "Soteria 0.6", "Mixup 4", "Prune 0.9"):
+        assert hits(name, "plain") in (5, 6) and hits(name, "informed") in (11, 12)
+    assert hits("Entangle 0.7", "plain") == 10 and hits("raw noise 0.01", "informed") == 11
+    assert [hits("FedKL + noise", a) for a in ("earlier", "informed")] == [2, 3]
+
+
+def test_the_proved_rows_are_those_of_clip_and_noise_and_none_is_read_above_its_bound():
+    rows = {row.name: row for row in judgment.judged()}
+    proved = [row for row in rows.values() if row.evidence == "proved"]
+    assert {r.name for r in proved} == {
+        "DP-SGD σ 1", "DP-SGD σ 1 + Prune", "ModelCloak σ 5", "ModelCloak + sum"
+    }  # fmt: skip
+    assert all(r.named().low <= r.bound for r in proved)
+    assert rows["DP-SGD σ 1"].accuracy.value < rows["none"].accuracy.value / 2
+    assert round(rows["DP-SGD σ 0.1"].epsilon["value"]) == 2695
+    assert "diverged" in rows["ModelCloak σ 5"].epsilon["reason"]
+    for name in ("POGZ-FL", "CA-FL"):
+        assert rows[name].evidence == "not found" and rows[name].accuracy.value < 0.25
+
+
+def test_ats_is_read_as_its_client_trained():
+    cell = judgment.on("ATS", "mnist")
+    assert min(v for n in cell["networks"] for v in n["psnr_seen"]) > 60
+    assert hits("ATS", "informed") == 0
+
+
+def test_faces_widen_the_gap():
+    for name in ("Soteria 0.6", "PRECODE"):
+        assert (hits(name, "plain", "faces"), hits(name, "informed", "faces")) == (0, 12)
+    for name in ("Mixup 4", "Entangle 0.7"):
+        assert hits(name, "plain", "faces") > 3 and hits(name, "informed", "faces") == 12
+
+
+def test_without_a_proof_nothing_that_learns_is_left():
+    """What the chooser of "Which would you deploy?" says."""
+    assert judgment.remaining(active=False, proof=False, lost=0.2, many=True) == []
+    assert judgment.remaining(active=True, proof=True, lost=1.0, many=False)

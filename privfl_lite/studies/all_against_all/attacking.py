@@ -177,7 +177,7 @@ def _plain(settings: dict, cell: dict, upload: Upload, seed: int) -> dict:
 
 
 def _informed(settings: dict, cell: dict, upload: Upload, seed: int) -> dict:
-    tool = answer(settings, cell["row"], cell["data"], settings["steps"])
+    tool = answer(settings, cell["row"], cell["data"], cell["attacker"] == "earlier")
     found = tool.run(upload, seed=seed)
     told = scores(settings, cell["data"], found.images, upload.batch, seed)
     if cell["row"] == "ATS":  # what its client trained on is another image
@@ -198,7 +198,9 @@ def trained_on(settings: dict, cell: dict, seed: int) -> Tensor:
 def attack(settings: dict, cell: dict) -> dict:
     """One attacker against one defense on one data set: a row of scores for each network."""
     if cell["data"] not in ROWS[cell["row"]].data:
-        return {"refused": f"{cell['row']} does not take the images of {cell['data']}"}
+        return {
+            "refused": f"{cell['row']} or its attacker does not take images as of {cell['data']}"
+        }
     rows: list[dict] = []
     for seed in settings["seeds"]:
         upload = victims(settings, cell, seed)
@@ -209,6 +211,6 @@ def attack(settings: dict, cell: dict) -> dict:
         some = (settings[part][cell["data"]] for part in ("images", "same_label"))
         guess = blind(cell["data"], seed, *some, settings["gallery"])
         rows.append({**row, "blind": guess, "cpu_seconds": spent})
-    granted = ("labels", *(ROWS[cell["row"]].granted if cell["attacker"] == "informed" else ()))
+    granted = ("labels", *(() if cell["attacker"] == "plain" else ROWS[cell["row"]].granted))
     letter = max(row.pop("letter") for row in rows)
     return {"networks": rows, "letter": " + ".join((letter, *granted))}

@@ -23,6 +23,7 @@ class Row(NamedTuple):
     net: str = "lenet"  # that is attacked
     mode: str = "eval"  # of batch norm
     data: tuple[str, ...] = ("mnist", "faces", "photos", "cifar10")  # that it takes
+    earlier: str = ""  # an informed attacker that was tried before, on digits
 
 
 NOISE = ("noise", "clip")
@@ -43,7 +44,7 @@ ROWS = {
     "POGZ-FL": Row("pogz_fl:eta={eta}", "denoise_unknown"),
     "CA-FL": Row("ca_fl", "measured", ("measurement",)),
     "ModelCloak σ 5": Row("modelcloak:clip=2.0,sigma=5.0", "denoise", NOISE),
-    "DCS²": Row(DCS2, "pair"),
+    "DCS²": Row(DCS2, "pair", data=("mnist", "photos", "cifar10")),  # pair takes no odd sides
     "Entangle 0.7": Row("entangle:beta=0.7", "unguard", ("guard",)),
     "FedKL": Row("fedkl:seed={seed}", "unlock", mode="train"),
     "LODA₁": Row(
@@ -55,7 +56,10 @@ ROWS = {
     "ModelCloak + sum": Row("modelcloak:clip=2.0,sigma=5.0+secure_sum", "denoise", ("noise",)),
     "DCS² + Prune": Row(DCS2 + "+prune:rate=0.7", "joint:nonzero=True", ("mixture",)),
     "FedKL + noise": Row(
-        "fedkl:seed={seed}+dp_gaussian:sigma=0.001", "lock_matching", mode="train"
+        "fedkl:seed={seed}+dp_gaussian:sigma=0.001",
+        "lock_matching:distance=cosine,optimizer=adam,box=True,tv=0.0001",
+        mode="train",
+        earlier="lock_matching",
     ),
 }
 SUMMED = ("ModelCloak + sum",)  # one upload for all clients of a network
@@ -68,9 +72,10 @@ def build(settings: dict, name: str, data: str, eta: float, seed: int, craft: in
     return defenses.build(ROWS[name].text.format(**filled))
 
 
-def answer(settings: dict, name: str, data: str, steps: int) -> Attack:
+def answer(settings: dict, name: str, data: str, earlier: bool = False) -> Attack:
     """The attacker who knows the defense of a row."""
-    text = ROWS[name].informed.format(**_filled(settings, data))
+    row, steps = ROWS[name], settings["steps"]
+    text = (row.earlier if earlier else row.informed).format(**_filled(settings, data))
     kind, _, rest = text.partition(":")
     if kind == "joint":
         return ConcealedMatching(nonzero=rest == "nonzero=True", steps=steps, show=False)

@@ -18,7 +18,7 @@ PARTS = {"attack": attack, "train": train, "promise": promise, "cost": cost}
 
 def _settings(profile: str) -> dict:
     large = profile == "gpu"
-    data = ["mnist", "faces", "photos", *(["cifar10"] if large else [])]
+    data = ["mnist", "faces", *(["photos", "cifar10"] if large else [])]  # color: dear
     tools = ["closed form", "L-BFGS", "GS"]
     return {
         "rows": {name: row.text for name, row in ROWS.items()},
@@ -54,9 +54,11 @@ def _cells(settings: dict) -> list[dict]:
         for row in ROWS
         for attacker in ("informed", "plain")
     ]
-    rest = [{"part": part, "row": row} for part in ("promise", "cost", "train") for row in ROWS]
-    first = len(ROWS) * 2
-    return attacks[:first] + rest + attacks[first:]
+    earlier = {"part": "attack", "data": "mnist", "attacker": "earlier"}
+    attacks += [{**earlier, "row": name} for name, row in ROWS.items() if row.earlier]
+    return attacks + [
+        {"part": part, "row": row} for part in ("promise", "cost", "train") for row in ROWS
+    ]
 
 
 def _compute(settings: dict, cell: dict) -> dict:
