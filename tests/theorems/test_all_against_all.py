@@ -135,6 +135,14 @@ def test_the_proved_rows_are_those_of_clip_and_noise_and_none_is_read_above_its_
         assert rows[name].evidence == "not found" and rows[name].accuracy.value < 0.25
 
 
+def test_who_looks_safe_to_the_plain_attacker():
+    """Twelve of twenty rows; four of these are read or found once the attacker knows."""
+    rows = judgment.judged()
+    safe = [row for row in rows if hits(row.name, "plain") <= 1]
+    assert (len(rows), len(safe)) == (20, 12)
+    assert sum(row.evidence in ("read", "found") for row in safe) == 4
+
+
 def test_ats_is_read_as_its_client_trained():
     cell = judgment.on("ATS", "mnist")
     assert min(v for n in cell["networks"] for v in n["psnr_seen"]) > 60
@@ -146,6 +154,8 @@ def test_faces_widen_the_gap():
         assert (hits(name, "plain", "faces"), hits(name, "informed", "faces")) == (0, 12)
     for name in ("Mixup 4", "Entangle 0.7"):
         assert hits(name, "plain", "faces") > 3 and hits(name, "informed", "faces") == 12
+    assert hits("Prune 0.9", "informed", "faces") == 7
+    assert hits("DCS² + Prune", "informed", "faces") == 0
 
 
 def test_without_a_proof_nothing_that_learns_is_left():
