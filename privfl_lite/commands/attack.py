@@ -27,6 +27,8 @@ from .options import (
 )
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from ..attacks import Attack
     from ..data import Dataset
     from ..wire import Upload
@@ -168,8 +170,14 @@ def simulate(args: argparse.Namespace, defense: str, images: Dataset, tool: Atta
     return x, y, pf.share(model, x, y, kept, tuple(knows), each=args.batch, seed=args.seed)
 
 
-def attack_once(args: argparse.Namespace, tool: Attack, sent: tuple) -> tuple:
-    """The scores of one attack, and what ``--png`` draws."""
+def attack_once(
+    args: argparse.Namespace, tool: Attack, sent: tuple, pool: Tensor | None = None
+) -> tuple:
+    """The scores of one attack, and what ``--png`` draws.
+
+    With a ``pool`` also "named": the share of images that come first among 100 of it, by pixels.
+    """
+    from ..metrics import identify
     from ..metrics.judge import judge
 
     x, y, upload = sent
@@ -181,5 +189,7 @@ def attack_once(args: argparse.Namespace, tool: Attack, sent: tuple) -> tuple:
     batch = len(x) // len(upload)  # of all clients, under a secure sum
     shown, scores = judge(found, x, y, batch)
     spent = {"evaluations": found.evaluations, "failed_starts": found.failed, "seconds": seconds}
-    about = {"letter": _letter(tool, upload)}
+    about: dict = {"letter": _letter(tool, upload)}
+    if pool is not None:
+        about["named"] = identify(found.images[: len(x)], x, pool, of=100, batch=batch).rate
     return {**scores, **spent, **about}, (x[::batch], upload, shown[::batch])

@@ -28,12 +28,14 @@ def add(commands: Commands) -> None:
         ("--attacks", str, "recursive,idlg,gs,informed", f"of {', '.join(ATTACKS)}"),
     )
     p.add_argument("--csv", metavar="FILE", help="write the matrix as a table")
-    p.add_argument("--png", metavar="FILE", help="draw the matrix")
+    p.add_argument("--png", metavar="FILE", help="draw the matrix of PSNR")
+    text = "what is printed: median PSNR, or the share named among 100 candidates by pixels"
+    p.add_argument("--score", choices=("psnr", "named"), default="psnr", help=text)
     p.set_defaults(knows=["labels"], images=4, steps=300)  # minutes, not hours
 
 
 def compare(args: argparse.Namespace) -> dict:
-    """Defenses, at their default settings, against attacks: a matrix of median PSNR in dB."""
+    """Defenses, at their default settings, against attacks: a matrix of PSNR, or of names."""
     if args.png:  # first, because it may be missing
         from ..teach.figures import matrix, style
     images = pf.data.load(args.dataset, args.size)
@@ -48,7 +50,8 @@ def compare(args: argparse.Namespace) -> dict:
         build_attack(args, name.strip(), defenses[0].strip(), strict=False)
     simulate(args, "none", images, pf.attacks.ClosedForm())
     wide = max(len(name) for name in attacks) + 2
-    print(f"{'median PSNR, dB':16}" + "".join(f"{name:>{wide}}" for name in attacks))
+    title = "median PSNR, dB" if args.score == "psnr" else "named of 100"
+    print(f"{title:16}" + "".join(f"{name:>{wide}}" for name in attacks))
     rows: list[dict] = []
     try:
         for defense in defenses:
@@ -56,8 +59,9 @@ def compare(args: argparse.Namespace) -> dict:
             sent: dict = {}  # shared once for equal needs: some defenses search for long
             for name in attacks:
                 rows.append(_cell(args, defense, name, images, sent))
-                psnr = rows[-1].get("psnr_median")
-                print(f"{'·' if psnr is None else format(psnr, '.1f'):>{wide}}", end="", flush=True)
+                told = rows[-1].get("psnr_median" if args.score == "psnr" else "named")
+                form = ".1f" if args.score == "psnr" else ".2f"
+                print(f"{'·' if told is None else format(told, form):>{wide}}", end="", flush=True)
             print()
     except KeyboardInterrupt:
         print("\nstopped; the cells above are kept", file=sys.stderr)
@@ -76,7 +80,8 @@ def _cell(args: argparse.Namespace, defense: str, name: str, images: Dataset, se
         tool = build_attack(args, name, defense, strict=False)
         if tool.needs not in sent:
             sent[tool.needs] = simulate(args, defense, images, tool)
-        result, _ = attack_once(args, tool, sent[tool.needs])
+        pool = images.x_train if args.score == "named" else None
+        result, _ = attack_once(args, tool, sent[tool.needs], pool)
     except PrivflError as error:
         return {**row, "does_not_apply": str(error)}
     psnr = median(image["psnr"] for image in result["per_image"])
@@ -84,7 +89,8 @@ def _cell(args: argparse.Namespace, defense: str, name: str, images: Dataset, se
 
 
 def _csv(rows: list[dict]) -> str:
-    columns = ("defense", "attack", "by", "letter", "psnr_median", "seconds", "does_not_apply")
+    scores = ("psnr_median", "named", "seconds")
+    columns = ("defense", "attack", "by", "letter", *scores, "does_not_apply")
     file = io.StringIO(newline="")
     table = csv.DictWriter(file, columns, extrasaction="ignore")
     table.writeheader()

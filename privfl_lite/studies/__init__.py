@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from .base import Study
 
 NAMES = (
+    "all-against-all/table",
     "changing-the-model/precode",
     "cutting-gradients/attack",
     "dcs2/attack",

@@ -1,7 +1,8 @@
 """Tables of results: one number in a cell, its unit in the head, the best one marked.
 
 ``table(rows)`` takes rows as dictionaries, head -> value, and is an object that a notebook shows:
-an HTML table on a page and in JupyterLab, columns of text where there is no HTML.
+an HTML table on a page and in JupyterLab, columns of text where there is no HTML. With ``sort`` the
+book's script (book/_assets/tables.js) lets readers sort and filter it; else it is a plain table.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ class Table:
     units: Mapping[str, str] = field(default_factory=dict)
     formats: Mapping[str, str] = field(default_factory=dict)
     best: Mapping[str, str] = field(default_factory=dict)
+    sort: bool = False
 
     @property
     def heads(self) -> list[str]:
@@ -45,8 +47,9 @@ class Table:
         caption = f"<caption>{escape(self.caption)}</caption>" if self.caption else ""
         body = "".join(f"<tr>{self._row(row)}</tr>" for row in self.rows)
         name = escape(self.caption or f"Table of {', '.join(self.heads)}", quote=True)
+        kind = "pf-table pf-sortable" if self.sort else "pf-table"
         return (
-            f'<div class="pf-table" role="region" tabindex="0" aria-label="{name}">'
+            f'<div class="{kind}" role="region" tabindex="0" aria-label="{name}">'
             f'<table class="table">{caption}<thead><tr>{heads}</tr></thead>'
             f"<tbody>{body}</tbody></table></div>"
         )
@@ -75,8 +78,14 @@ class Table:
                 text += f" <small>{low} to {high}</small>"
             if self._is_best(head, value):
                 text = f'<strong>{text}</strong><span class="pf-hidden"> (best)</span>'
+            side += self._key(value) if self.sort else ""
             cells.append(f'<th scope="row">{text}</th>' if i == 0 else f"<td{side}>{text}</td>")
         return "".join(cells)
+
+    def _key(self, value: Any) -> str:
+        """What a script sorts by: the number, with all its digits."""
+        size = _size(value)
+        return "" if size is None else f' data-value="{size!r}"'
 
     def _text(self, head: str, value: Any, interval: bool = True) -> str:
         if isinstance(value, Spread):
@@ -116,18 +125,20 @@ def table(
     units: Mapping[str, str] | None = None,
     formats: Mapping[str, str] | None = None,
     best: Mapping[str, str] | None = None,
+    sort: bool = False,
 ) -> Table:
     """A table to be the last line of a cell, or to be given to ``display``.
 
     ``rows``: head -> value, the first head naming the row; a value is a number (a tensor of one,
     too), a text, a ``Spread`` (number with interval) or None (a dash). ``units``: head -> unit.
     ``formats``: head -> format of its numbers, as ".1f" or ".0%" (default: three digits).
-    ``best``: head -> "high" or "low", whose best number is marked.
+    ``best``: head -> "high" or "low", whose best number is marked. ``sort``: readers of the page
+    may sort by any head, and filter by words.
     """
     if not rows or not all(rows):
         raise PrivflError("a table needs at least one row, and each row at least one value")
     plain = [{h: v.item() if hasattr(v, "item") else v for h, v in row.items()} for row in rows]
-    made = Table(tuple(plain), caption, units or {}, formats or {}, best or {})
+    made = Table(tuple(plain), caption, units or {}, formats or {}, best or {}, sort)
     for head, which in (best or {}).items():
         choose("direction", which, ("high", "low"))
         choose("head", head, made.heads)

@@ -45,6 +45,9 @@ class Spot:
 
 
 SPOTS = {
+    "all-against-all/table": Spot(
+        {"part": "attack", "data": "mnist", "row": "none", "attacker": "informed"}
+    ),
     "matching-gradients/table": Spot({"data": "mnist", "model": "lenet", "attack": "recursive"}),
     "first-answers/baselines": Spot(
         {"data": "mnist", "defense": "Prune 0.99", "part": "train"}, {"seeds": [0]}

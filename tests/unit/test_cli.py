@@ -117,6 +117,16 @@ def test_compare_meets_every_defense(tmp_path, capsys):
     assert exact["mean"]["mse"] < 1e-6
 
 
+def test_compare_counts_who_is_named(tmp_path, capsys):
+    """The closed form names every image of an undefended client, and none under much noise."""
+    out = tmp_path / "out.json"
+    words = "compare --model mlp --images 4 --score named --attacks closed_form --quiet --json"
+    assert main([*words.split(), str(out), "--defenses", "none,modelcloak"]) == 0
+    bare, cloaked = json.loads(out.read_text())["table"]
+    assert bare["named"] == 1 and cloaked["named"] <= 0.25
+    assert "1.00" in capsys.readouterr().out
+
+
 def test_study_list_and_show(capsys):
     assert main(["study", "list"]) == 0
     assert "modelcloak-fixed/epsilon" in capsys.readouterr().out

@@ -67,3 +67,9 @@ def test_without_html_it_is_columns_of_text():
 def test_what_does_not_fit_is_refused_in_a_sentence(rows, options, word):
     with pytest.raises(PrivflError, match=word):
         table(rows, **options)
+
+
+def test_a_table_that_sorts_has_its_numbers_beside_the_text():
+    html = table(ROWS, sort=True)._repr_html_()
+    assert 'class="pf-table pf-sortable"' in html
+    assert html.count("data-value=") >= 2 and "data-value" not in table(ROWS)._repr_html_()

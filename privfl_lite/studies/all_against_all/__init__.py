@@ -1,0 +1,1 @@
+"""All against all: every defense, its attackers, its accuracy, its promises, its price."""
