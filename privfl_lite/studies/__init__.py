@@ -38,6 +38,8 @@ NAMES = (
     "modelcloak-fixed/training",
     "reach/map",
     "reach/spear",
+    "red-team/age",
+    "red-team/axes",
     "through-the-layers/trained",
     "what-epsilon-buys/attack",
 )

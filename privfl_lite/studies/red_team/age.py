@@ -1,0 +1,31 @@
+"""The red team along one training run: informed attackers at rounds 0, 5, 20 and 100.
+
+One image, one step, three networks (seeds), each trained by a FedAvg run whose clients are
+defended (``targets`` says where less is). ModelCloak and DP-SGD, under whose noise nothing is
+learned here, are attacked on undefended networks of the same age besides.
+"""
+
+from __future__ import annotations
+
+from ..base import Study
+from .cells import cells_of, center, compute, settings_of
+from .targets import ALL, CLOAK, CLOAK_SERVER, UNDEFENDED
+
+
+def _cells(settings: dict) -> list[dict]:
+    ages = settings["ages"]
+    places = [center(name) | {"age": age} for name in ALL for age in ages]
+    places += [
+        center(name) | {"age": ages[-1], "training": UNDEFENDED}
+        for name in ("DP-SGD", CLOAK, CLOAK_SERVER)
+    ]
+    return [cell for place in places for cell in cells_of(place)]
+
+
+STUDY = Study(
+    name="red-team/age",
+    about="informed attackers along one defended FedAvg run; one image, one step, three networks",
+    settings=settings_of,
+    cells=_cells,
+    compute=compute,
+)
