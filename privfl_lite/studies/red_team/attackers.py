@@ -19,7 +19,7 @@ from ...attacks import (
 )  # fmt: skip
 from ...attacks.adaptive.dcs2_algebra import Pair
 from ...attacks.adaptive.dcs2_matching import ConcealedMatching
-from ...attacks.adaptive.entanglement import Unguard
+from ...attacks.adaptive.entanglement import Unguard, own_part
 from ...attacks.adaptive.loda_decoder import Decoder, train_decoder
 from ...attacks.base import Attack, Reconstruction
 from ...defenses import LODA
@@ -39,8 +39,11 @@ class Attacker(NamedTuple):
 
 RECURSION = Attacker(lambda s, how: Recursive(), "algebra")
 SEARCH = Attacker(lambda s, how: IDLG(**{"steps": s["budget"], "show": False} | how))
+BY_ANGLE = Attacker(  # a clip keeps the angle
+    lambda s, how: IDLG(**{"steps": s["budget"], "show": False} | AS_GS | how)
+)
 LIKELY = Attacker(
-    lambda s, how: Denoise(steps=s["budget"], show=False), "search", ("noise", "clip")
+    lambda s, how: Denoise(steps=s["budget_noise"], show=False), "search", ("noise", "clip")
 )
 ATTACKERS: dict[str, dict[str, Attacker]] = {
     NONE: {
@@ -54,7 +57,7 @@ ATTACKERS: dict[str, dict[str, Attacker]] = {
     },
     "DP-SGD": {"likelihood": LIKELY},
     CLOAK: {"likelihood": LIKELY},
-    CLOAK_SERVER: {"recursion": RECURSION, "search": SEARCH},
+    CLOAK_SERVER: {"recursion": RECURSION, "search": BY_ANGLE},
     "DCS²": {
         "pair": Attacker(lambda s, how: Pair(), "pair"),
         "search, both images": Attacker(
@@ -62,7 +65,6 @@ ATTACKERS: dict[str, dict[str, Attacker]] = {
             "joint",
             ("mixture",),
         ),
-        "search": SEARCH,
     },
     "FedKL": {
         "unlock": Attacker(lambda s, how: Unlock(), "algebra"),
@@ -70,7 +72,7 @@ ATTACKERS: dict[str, dict[str, Attacker]] = {
             lambda s, how: Unlock(granted=True), "algebra", ("coefficients",)
         ),
         "search, lock and image": Attacker(
-            lambda s, how: LockMatching(**{"steps": s["budget"], "show": False} | AS_GS)
+            lambda s, how: LockMatching(**{"steps": s["budget"], "show": False} | AS_GS | how)
         ),
     },
     "Entanglement": {
@@ -96,15 +98,21 @@ READERS: dict[str, Attacker] = {  # behind a dense first layer, whatever the def
 
 
 def of(cell: dict) -> Attacker:
-    """The attacker of a cell."""
-    return (READERS if cell["net"] == DENSE else ATTACKERS[cell["defense"]])[cell["attack"]]
+    """The attacker of a cell; the guard's upload reaches the server in clear."""
+    if cell["net"] != DENSE:
+        return ATTACKERS[cell["defense"]][cell["attack"]]
+    reader = READERS[cell["attack"]]
+    return reader._replace(knows=("guard",)) if cell["defense"] == "Entanglement" else reader
 
 
 def run(settings: dict, cell: dict, upload: Upload, seed: int) -> Reconstruction:
     """Attack; where an encoding was found, a decoder goes on, and of two images a box chooses."""
-    attack = of(cell).make(settings, AS_GS if cell["net"] == POOLED else {})
+    how = AS_GS | {"steps": settings["budget_pooled"]} if cell["net"] == POOLED else {}
+    attack = of(cell).make(settings, how)
     if cell["net"] == DENSE and cell["defense"] == "DCS²":
         return _inside(attack, upload, seed)
+    if cell["net"] == DENSE and cell["defense"] == "Entanglement":
+        upload = own_part(upload)
     found = attack.run(upload, seed=seed)
     if cell["attack"] != "decoder":
         return found

@@ -9,19 +9,24 @@ from __future__ import annotations
 
 from ..base import Study
 from .attackers import READERS
-from .cells import cells_of, center, compute, settings_of
-from .targets import ALL, DENSE, POOLED
+from .cells import ALGEBRA, SEARCH, cells_of, center, compute, settings_of
+from .targets import ALL, CLOAK, DENSE, POOLED
+
+NOISY = ("DP-SGD", CLOAK)  # their noise says enough at one image and at the largest batch
 
 
 def _cells(settings: dict) -> list[dict]:
-    places = [center(d) | {"batch": b} for b in settings["batches"][1:] for d in ALL]
+    most, all_kinds = settings["batches"][-1], (*ALGEBRA, *SEARCH)
+    quiet = [d for d in ALL if d not in NOISY]
     color = [center(d) | {"data": name} for name in settings["data"] for d in ALL]
-    places += [p for p in color if p != center("LODA")]
-    cells = [cell for place in places for cell in cells_of(place)]
-    pooled = [center(d) | {"net": POOLED} for d in ALL]
-    cells += [cell for place in pooled for cell in cells_of(place)]
+    places = [p for p in color if p != center("LODA")]
+    places += [center(d) | {"batch": b} for b in settings["batches"][1:] for d in quiet]
+    places += [center(d) | {"batch": most} for d in NOISY]
+    cells = [cell for place in places for cell in cells_of(place, all_kinds)]
     dense = [center(d) | {"net": DENSE, "batch": b} for d in ALL for b in (1, 4)]
-    return cells + [{**p, "attack": a} for p in dense for a in READERS]
+    cells += [{**p, "attack": a} for p in dense for a in READERS]
+    pooled = [center(d) | {"net": POOLED} for d in quiet]
+    return cells + [cell for place in pooled for cell in cells_of(place, all_kinds)]
 
 
 STUDY = Study(

@@ -15,6 +15,7 @@ from .attackers import ATTACKERS, of, run
 from .targets import CONV, DEFENDED, aim, dataset
 
 COLOR = "photos 16"
+ALGEBRA, SEARCH = ("algebra", "pair"), ("search", "joint")
 CENTER = {"net": CONV, "data": "mnist", "batch": 1, "age": 0, "training": DEFENDED}
 
 
@@ -31,22 +32,24 @@ def settings_of(profile: str) -> dict:
         "data": [COLOR, *(["photos 32", "cifar10"] if large else [])],
         "seeds": list(range(3)),
         "images": {  # behind each network, by kind of attack; a larger batch is one upload
-            "algebra": 100 if large else 8,
-            "search": 100 if large else 8,
+            "algebra": 100 if large else 6,
+            "search": 100 if large else 6,
             "pair": 32 if large else 4,
             "joint": 32 if large else 4,
         },
         "pooled_images": 32 if large else 2,
+        "budget_pooled": 4800 if large else 200,
+        "budget_noise": 4800 if large else 200,
         "budget": 4800 if large else 400,  # evaluations of a search
-        "joint": 4800 if large else 600,  # where it looks for two images behind one upload
+        "joint": 4800 if large else 400,  # where it looks for two images behind one upload
         "proposals": 4_000_000 if large else 20_000,  # of SPEAR, for each upload
         "gallery": 100,
-        "clients": 8,
+        "clients": 100 if large else 6,
         "fedavg": {
             name: {"per_client": n, "batch_size": size, "eta": 0.1}
             for name, n, size in (("mnist", 100, 20), ("photos", 20, 5), ("cifar10", 100, 20))
         },
-        "craft_in_training": 100 if large else 5,
+        "craft_in_training": 100 if large else 3,
         "defenses": {
             "DP-SGD": {"clip": 1.0, "sigma": 1.0},
             "ModelCloak": {"clip": 2.0, "sigma": 5.0},
@@ -57,9 +60,10 @@ def settings_of(profile: str) -> dict:
     }
 
 
-def cells_of(place: dict) -> list[dict]:
-    """All attackers of a place."""
-    return [{**place, "attack": name} for name in ATTACKERS[place["defense"]]]
+def cells_of(place: dict, kinds: tuple[str, ...]) -> list[dict]:
+    """The attackers of a place, of these kinds."""
+    some = ATTACKERS[place["defense"]].items()
+    return [{**place, "attack": name} for name, who in some if who.kind in kinds]
 
 
 def blind(data: str, x: Tensor, others: Tensor) -> dict:
