@@ -15,7 +15,16 @@ from typing import Any, NamedTuple
 import torch
 
 from ...attacks import (
-    GS, IDLG, ClosedForm, Components, Denoise, LockMatching, Recursive, Spear, Unlock, Unprune,
+    GS,
+    IDLG,
+    ClosedForm,
+    Components,
+    Denoise,
+    LockMatching,
+    Recursive,
+    Spear,
+    Unlock,
+    Unprune,
 )  # fmt: skip
 from ...attacks.adaptive.dcs2_algebra import Pair
 from ...attacks.adaptive.dcs2_matching import ConcealedMatching

@@ -12,7 +12,7 @@ from ...pictures import pack
 from ...runtime import PrivflError
 from ..reach.map import scores
 from .attackers import ATTACKERS, of, run
-from .targets import CONV, DEFENDED, aim, dataset
+from .targets import CONV, DEFENDED, POOLED, aim, dataset
 
 COLOR = "photos 16"
 ALGEBRA, SEARCH = ("algebra", "pair"), ("search", "joint")
@@ -71,12 +71,16 @@ def blind(data: str, x: Tensor, others: Tensor) -> dict:
     return scores(dataset(data).x_train.mean(0, keepdim=True).expand_as(x), x, others, 1)
 
 
+def size(settings: dict, cell: dict) -> int:
+    """Images behind each network, at least one whole batch."""
+    if cell["net"] == POOLED:
+        return settings["pooled_images"]
+    return max(cell["batch"], settings["images"][of(cell).kind])
+
+
 def one(settings: dict, cell: dict, seed: int) -> dict:
     """One network: what was found, what a blind guess has, and the cost."""
-    who, batch = of(cell), cell["batch"]
-    count = settings["images"][who.kind]
-    if cell["net"].startswith("ConvNet"):
-        count = settings["pooled_images"]
+    who, batch, count = of(cell), cell["batch"], size(settings, cell)
     try:
         upload, x, others, right = aim(settings, cell, seed, count, who.knows)
         began = time.process_time()

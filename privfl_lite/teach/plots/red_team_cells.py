@@ -1,0 +1,117 @@
+"""The stored studies of the chapter "The red team": their cells, moves and tables."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from ... import metrics
+from ...studies import STUDIES
+from ...studies.red_team.cells import COLOR, center
+from ...studies.red_team.targets import ALL, CLOAK, CLOAK_SERVER, DENSE, POOLED
+from ..tables import Spread
+from .reach_cells import Cell, exact, hits, median
+
+SHORT = {
+    CLOAK: "ModelCloak",
+    CLOAK_SERVER: "ModelCloak (server)",
+    "Entanglement": "Entanglement",
+}
+AGES = (0, 5, 20, 100)
+MOVES: dict[str, dict[str, Any]] = {
+    **{f"round {age}": {"age": age} for age in AGES},
+    **{f"batch {b}": {"batch": b} for b in (2, 4, 8)},
+    "color": {"data": COLOR},
+    "dense, batch 1": {"net": DENSE},
+    "dense, batch 4": {"net": DENSE, "batch": 4},
+    "pooled": {"net": POOLED},
+}
+
+
+@cache
+def result(study: str) -> dict[str, Any]:
+    return STUDIES[f"red-team/{study}"].show()
+
+
+def cells(defense: str, **where: Any) -> list[Cell]:
+    """All attackers of a place; what is left out stands at the defense's center."""
+    at = {**center(defense), **where}
+    every = [*result("age")["cells"], *result("axes")["cells"]]
+    return [c for c in every if at.items() <= c.items()]
+
+
+def ran(defense: str, **where: Any) -> list[Cell]:
+    """Those that did not refuse."""
+    return [c for c in cells(defense, **where) if "networks" in c]
+
+
+def judge(cell: Cell) -> str:
+    """By what the attacker compares: LODA keeps features, so an encoding is compared by them."""
+    return "features" if cell["attack"] == "encoding" else "pixels"
+
+
+def named(cell: Cell) -> Spread:
+    """The share that is named among 100, with its interval over networks."""
+    found, counts = hits(cell, judge(cell))
+    return Spread(sum(found) / sum(counts), *metrics.clustered(found, counts))
+
+
+def best(defense: str, **where: Any) -> Cell | None:
+    """The attacker with most names, chosen by the truth: an upper edge of what these have."""
+    return max(ran(defense, **where), key=lambda c: (named(c).value, exact(c)), default=None)
+
+
+def level(cell: Cell) -> str:
+    """As ``reach_cells.level``, by the judge of the cell."""
+    share = named(cell)
+    if exact(cell) >= 0.5:
+        return "exact"
+    if share.value >= 0.5:
+        return "recognizable"
+    return (
+        "some" if share.low > 1 / result("age")["settings"]["gallery"] else "no better than chance"
+    )
+
+
+def count(cell: Cell) -> str:
+    """ "12 of 18": images named, of images."""
+    found, counts = hits(cell, judge(cell))
+    return f"{sum(found)} of {sum(counts)}"
+
+
+def rows(defense: str, moves: tuple[str, ...] | None = None) -> list[dict[str, Any]]:
+    """What a table says of one defense: every attacker at every place, refusals last."""
+    found: list[dict[str, Any]] = []
+    for move, where in MOVES.items():
+        for cell in ran(defense, **where) if moves is None or move in moves else ():
+            found.append({"place": move, "attacker": cell["attack"], "named": named(cell)})
+            found[-1] |= {"images": count(cell).split()[-1], "exact": exact(cell)}
+            found[-1] |= {"median PSNR": median(cell)}
+            found[-1] |= {"network's accuracy": cell["networks"][0]["accuracy"]}
+    return found
+
+
+UNITS = {"named": "of 1", "exact": "share", "median PSNR": "dB"}
+LOOKS = {"named": ".2f", "exact": ".2f", "median PSNR": ".0f", "network's accuracy": ".2f"}
+
+
+def refusals(defense: str) -> dict[str, list[str]]:
+    """Sentence of an attacker -> the places where it was said."""
+    said: dict[str, list[str]] = {}
+    for move, where in MOVES.items():
+        for c in cells(defense, **where):
+            if "refused" in c:
+                places = said.setdefault(f"{c['attack']}: {c['refused']}", [])
+                places += [] if move in places else [move]
+    return said
+
+
+def share_rows() -> list[dict[str, Any]]:
+    """Every defense along the axes: the best attacker's share."""
+    found: list[dict[str, Any]] = []
+    for defense in ALL:
+        found.append({"defense": SHORT.get(defense, defense)})
+        for move, where in MOVES.items():
+            cell = best(defense, **where)
+            found[-1][move] = None if cell is None else named(cell).value
+    return found
