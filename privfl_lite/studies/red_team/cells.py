@@ -32,22 +32,22 @@ def settings_of(profile: str) -> dict:
         "data": [COLOR, *(["photos 32", "cifar10"] if large else [])],
         "seeds": list(range(3)),
         "images": {  # behind each network, by kind of attack; a larger batch is one upload
-            "algebra": 100 if large else 6,
-            "search": 100 if large else 6,
-            "pair": 32 if large else 4,
+            "algebra": 100 if large else 4,
+            "search": 100 if large else 4,
+            "pair": 32 if large else 3,
             "joint": 32 if large else 4,
         },
         "pooled_images": 32 if large else 2,
-        "budget_pooled": 4800 if large else 200,
-        "budget_noise": 4800 if large else 200,
-        "budget": 4800 if large else 400,  # evaluations of a search
-        "joint": 4800 if large else 400,  # where it looks for two images behind one upload
+        "budget_pooled": 4800 if large else 150,
+        "budget_noise": 4800 if large else 150,
+        "budget": 4800 if large else 300,  # evaluations of a search
+        "joint": 4800 if large else 300,  # where it looks for two images behind one upload
         "proposals": 4_000_000 if large else 20_000,  # of SPEAR, for each upload
         "gallery": 100,
-        "clients": 100 if large else 6,
+        "clients": 10 if large else 4,
         "fedavg": {
             name: {"per_client": n, "batch_size": size, "eta": 0.1}
-            for name, n, size in (("mnist", 100, 20), ("photos", 20, 5), ("cifar10", 100, 20))
+            for name, n, size in (("mnist", 60, 20), ("photos", 30, 10), ("cifar10", 60, 20))
         },
         "craft_in_training": 100 if large else 3,
         "defenses": {

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ...runtime import generator
-from ..check import TRIALS, Wrong, close, exercise, number, tensor
+from ..check import TRIALS, Wrong, exercise, number, tensor
 
 
 @exercise("A secret that stays is subtracted.")
@@ -39,7 +39,7 @@ def check_rounds_until(rounds_until: Callable[[float, float], int]) -> None:
             continue
         if found == math.floor(math.log(left) / math.log(1 - sent)) and found == right - 1:
             raise Wrong("round up: after that many rounds a little too much is still unseen")
-        if close(found, math.log(left) / math.log(sent), 0.2):
+        if found == math.ceil(math.log(left) / math.log(sent) - 1e-9):
             raise Wrong("an entry stays unseen with 1 - sent in a round, not with sent")
         raise Wrong(f"for sent={sent:g}, left={left:g} it is not {found:g}")
 

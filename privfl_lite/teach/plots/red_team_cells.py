@@ -115,3 +115,28 @@ def share_rows() -> list[dict[str, Any]]:
             cell = best(defense, **where)
             found[-1][move] = None if cell is None else named(cell).value
     return found
+
+
+CLAIMS: dict[str, tuple[str, str]] = {  # claim of the defense's chapter -> defense and attacker
+    "ModelCloak: under the text's noise nothing is found": (CLOAK, "likelihood"),
+    "ModelCloak: with noise at the server the upload is bare": (CLOAK_SERVER, "recursion"),
+    "DCS²: two images are told apart by algebra": ("DCS²", "pair"),
+    "DCS²: both images are found by a search": ("DCS²", "search, both images"),
+    "FedKL: the lock opens": ("FedKL", "unlock"),
+    "FedKL: image and lock are found by a search": ("FedKL", "search, lock and image"),
+    "Entanglement: the guard's entries drop out": ("Entanglement", "search, own entries"),
+    "LODA: the encoding names its image": ("LODA", "encoding"),
+    "LODA: a decoder shows the image": ("LODA", "decoder"),
+}
+TAKEN = ("round 0", "round 20", "round 100", "batch 2", "batch 8", "color", "pooled")
+
+
+def claims() -> list[dict[str, Any]]:
+    """Each claim along the axes: the share named among 100, by the claim's own attacker."""
+    found: list[dict[str, Any]] = []
+    for claim, (defense, attack) in CLAIMS.items():
+        found.append({"claim": claim})
+        for move in TAKEN:
+            some = [c for c in ran(defense, **MOVES[move]) if c["attack"] == attack]
+            found[-1][move] = named(some[0]).value if some else None
+    return found
