@@ -77,9 +77,6 @@ ATTACKERS: dict[str, dict[str, Attacker]] = {
     },
     "FedKL": {
         "unlock": Attacker(lambda s, how: Unlock(), "algebra"),
-        "unlock, lock granted": Attacker(
-            lambda s, how: Unlock(granted=True), "algebra", ("coefficients",)
-        ),
         "search, lock and image": Attacker(
             lambda s, how: LockMatching(**{"steps": s["budget"], "show": False} | AS_GS | how)
         ),

@@ -41,7 +41,6 @@ GRANTS = {  # what the attackers of a defense may be granted besides labels
     "DP-SGD": ("noise", "clip"),
     CLOAK: ("noise", "clip"),
     "DCS²": ("mixture",),
-    "FedKL": ("coefficients",),
     "Entanglement": ("guard",),
 }
 OWN_NETS: dict[str, tuple[str, dict[str, Any]]] = {**NETS, POOLED: ("convnet", {"width": 8})}
