@@ -66,6 +66,7 @@ def upload_for(name: str):
         "before_draw": defenses.PRECODE(16),
         "measured": defenses.CAFL(),
         "pair": defenses.DCS2(steps=3),
+        "pair_pruned": defenses.DCS2(steps=3) + defenses.Prune(0.5),
         "unguard": defenses.Entangle(guard=share(net, x[:1], y[:1]).tensors),
         "unguard_rows": defenses.Entangle(guard=share(net, x[:1], y[:1]).tensors),
         "unlock": defenses.FedKL(seed=0, key_length=16),
