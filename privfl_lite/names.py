@@ -16,16 +16,8 @@ ATTACKS = (
     *("closed_form", "recursive", "spear", "components", "dlg", "idlg", "gs"),
     *("epochs", "grnn", "ggl", "imprint"),
     *("denoise", "denoise_unknown", "unprune", "unmask", "before_draw", "unmix", "unflip"),
-    *(
-        "measured",
-        "pair",
-        "pair_pruned",
-        "unguard",
-        "unguard_rows",
-        "unlock",
-        "lock_matching",
-        "unobscure",
-    ),
+    *("measured", "pair", "pair_pruned", "unguard", "unguard_rows", "unlock"),
+    *("lock_matching", "unobscure"),
 )
 DEFENSES = (
     *("none", "dp_gaussian", "dp_sgd", "prune", "soteria", "precode", "ats", "pogz_fl", "ca_fl"),

@@ -17,6 +17,7 @@ from privfl_lite.wire import Facts, Plan
 DEFAULT = {  # settings that make a defense quick, and draws repeatable
     "instahide": {"crypto": False},
     "modelcloak": {"clip": 1.0, "sigma": 0.01},
+    "adaptive_cloak": {"clip": 1.0, "sigma": 0.01, "bit": 0.1},
     "dcs2": {"steps": 3},
     "fedkl": {"seed": 0, "key_length": 16},
     "loda": {"steps": 2},

@@ -3,8 +3,9 @@
 Parts: "attack", one image behind each upload, one step, untrained: digits behind a sigmoid LeNet
 (LODA: photographs behind a dense network, where encodings are read exactly), under the attacker
 who knows of the repair ("knows"), and where that is another one (``ANSWERED``) also under the one
-who knew the plain defense ("knew"). A cell keeps a row for each network. "cost": accuracy of a short FedAvg run on
-digits with every client defended, and the run's record of ε. LODA's cost is in "loda/training".
+who knew the plain defense ("knew"). A cell keeps a row for each network. "cost": accuracy of a
+short FedAvg run on digits with every client defended, and the run's record of ε; for LODA,
+"loda/training" has it.
 """
 
 from __future__ import annotations
