@@ -40,6 +40,7 @@ NAMES = (
     "reach/spear",
     "red-team/age",
     "red-team/axes",
+    "red-team/repairs",
     "through-the-layers/trained",
     "what-epsilon-buys/attack",
 )

@@ -103,6 +103,11 @@ SPOTS = {
         {"defense": "Entanglement", "net": "MLP ReLU", "batch": 4, "attack": "SPEAR"},
         {"seeds": [0]},
     ),
+    "red-team/repairs": Spot(
+        {"part": "attack", "family": "fedkl", "defense": "plain"},
+        {"seeds": [0]},
+        only=("networks",),
+    ),
     "through-the-layers/trained": Spot({"act": "sigmoid", "recipe": "untrained", "seed": 0}),
 }
 
