@@ -15,6 +15,7 @@ from .attackers import ATTACKERS, of, run
 from .targets import CONV, DEFENDED, POOLED, aim, dataset
 
 COLOR = "photos 16"
+JUDGES = ("pixels", "features")
 ALGEBRA, SEARCH = ("algebra", "pair"), ("search", "joint")
 CENTER = {"net": CONV, "data": "mnist", "batch": 1, "age": 0, "training": DEFENDED}
 
@@ -104,4 +105,10 @@ def compute(settings: dict, cell: dict) -> dict:
     rows = [one(settings, cell, seed) for seed in settings["seeds"]]
     if "refused" in rows[0]:
         return {"refused": rows[0]["refused"]}
-    return {"networks": rows}
+    return {"networks": rows, **totals(rows)}
+
+
+def totals(rows: list[dict]) -> dict[str, int]:
+    """How many images of all networks are named by either judge, and of how many."""
+    by = {f"named_{judge}": sum(row[f"named_{judge}"] for row in rows) for judge in JUDGES}
+    return {**by, "images": sum(len(row["psnr"]) for row in rows)}

@@ -47,7 +47,7 @@ def ran(defense: str, **where: Any) -> list[Cell]:
 
 def judge(cell: Cell) -> str:
     """By what the attacker compares: LODA keeps features, so an encoding is compared by them."""
-    return "features" if cell["attack"] == "encoding" else "pixels"
+    return "features" if cell["attack"].endswith("encoding") else "pixels"
 
 
 def named(cell: Cell) -> Spread:
