@@ -12,6 +12,13 @@ from .cells import ALGEBRA, SEARCH, cells_of, center, compute, settings_of
 from .targets import ALL, CLOAK, CLOAK_SERVER, UNDEFENDED
 
 KNOWN = ("search", "search for the encoding")  # along age "reach/map" has them
+BESIDE = ("search, both images", "search, lock and image")  # beside algebra: first and last age
+
+
+def _settings(profile: str) -> dict:
+    found = settings_of(profile)
+    few = {**found["images"], "joint": found["images"]["pair"]}  # the same uploads for both
+    return {**found, "images": few}
 
 
 def _cells(settings: dict) -> list[dict]:
@@ -22,13 +29,14 @@ def _cells(settings: dict) -> list[dict]:
         for name in ("DP-SGD", CLOAK, CLOAK_SERVER)
     ]
     cells = [cell for place in places for cell in cells_of(place, (*ALGEBRA, *SEARCH))]
-    return [c for c in cells if c["attack"] not in KNOWN]
+    some = [c for c in cells if c["attack"] not in KNOWN]
+    return [c for c in some if c["attack"] not in BESIDE or c["age"] in (ages[0], ages[-1])]
 
 
 STUDY = Study(
     name="red-team/age",
     about="informed attackers along one defended FedAvg run; one image, one step, three networks",
-    settings=settings_of,
+    settings=_settings,
     cells=_cells,
     compute=compute,
 )

@@ -50,7 +50,7 @@ def settings_of(profile: str) -> dict:
             name: {"per_client": n, "batch_size": size, "eta": 0.1}
             for name, n, size in (("mnist", 60, 20), ("photos", 30, 10), ("cifar10", 60, 20))
         },
-        "craft_in_training": 100 if large else 3,
+        "craft_in_training": 100 if large else 2,
         "defenses": {
             "DP-SGD": {"clip": 1.0, "sigma": 1.0},
             "ModelCloak": {"clip": 2.0, "sigma": 5.0},

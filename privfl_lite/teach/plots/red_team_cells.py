@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import cache
 from typing import Any
 
@@ -12,11 +13,7 @@ from ...studies.red_team.targets import ALL, CLOAK, CLOAK_SERVER, DENSE, POOLED
 from ..tables import Spread
 from .reach_cells import Cell, exact, hits, median
 
-SHORT = {
-    CLOAK: "ModelCloak",
-    CLOAK_SERVER: "ModelCloak (server)",
-    "Entanglement": "Entanglement",
-}
+SHORT = {CLOAK: "ModelCloak, upload", CLOAK_SERVER: "ModelCloak, server"}
 AGES = (0, 5, 20, 100)
 MOVES: dict[str, dict[str, Any]] = {
     **{f"round {age}": {"age": age} for age in AGES},
@@ -46,8 +43,9 @@ def ran(defense: str, **where: Any) -> list[Cell]:
 
 
 def judge(cell: Cell) -> str:
-    """By what the attacker compares: LODA keeps features, so an encoding is compared by them."""
-    return "features" if cell["attack"].endswith("encoding") else "pixels"
+    """By what the attacker compares: LODA keeps features, so encodings are compared by them."""
+    encoded = cell["defense"] == "LODA" and cell["attack"] != "decoder"
+    return "features" if encoded else "pixels"
 
 
 def named(cell: Cell) -> Spread:
@@ -62,15 +60,22 @@ def best(defense: str, **where: Any) -> Cell | None:
 
 
 def level(cell: Cell) -> str:
-    """As ``reach_cells.level``, by the judge of the cell."""
-    share = named(cell)
+    """How much an attacker has: one of the keys of ``SHADES``."""
     if exact(cell) >= 0.5:
         return "exact"
-    if share.value >= 0.5:
+    if named(cell).value >= 0.5:
         return "recognizable"
-    return (
-        "some" if share.low > 1 / result("age")["settings"]["gallery"] else "no better than chance"
-    )
+    return "some" if luck(cell) < 0.025 else "no better than chance"
+
+
+def luck(cell: Cell) -> float:
+    """The probability of as many hits by guessing, where as many attackers guess as ran there."""
+    found, counts = hits(cell, judge(cell))
+    place = {k: cell[k] for k in ("net", "data", "batch", "age", "training")}
+    tries = sum(counts) * len(ran(cell["defense"], **place))
+    p = 1 / result("age")["settings"]["gallery"]
+    below = (math.comb(tries, h) * p**h * (1 - p) ** (tries - h) for h in range(sum(found)))
+    return 1 - sum(below)
 
 
 def count(cell: Cell) -> str:
