@@ -24,7 +24,7 @@ FEW = {  # settings that many studies have -> what they are at most
 }  # fmt: skip
 RED: dict = {
     "pooled_images": 1, "budget": 2, "budget_pooled": 2, "budget_noise": 2, "proposals": 100,
-    "batches": [1, 2], "craft_in_training": 1, "gallery": 5,
+    "batches": [1, 2], "gallery": 5,
 }  # fmt: skip
 TOY: dict[str, dict] = {  # study -> what else is made small, by the names of its settings
     "changing-the-model/precode": {"evaluations": 6},
@@ -77,7 +77,7 @@ TOY: dict[str, dict] = {  # study -> what else is made small, by the names of it
         "fedavg": {"clients": 2, "per_client": 8, "batch_size": 4, "eta": 0.1}, "gallery": 5,
     },
     "reach/spear": {"proposals": 1000, "batches": [2]},
-    "red-team/age": {**RED, "ages": [0, 1]},
+    "red-team/age": {**RED, "ages": [0, 1], "craft_in_training": 1},
     "red-team/axes": RED,
     "red-team/repairs": {
         "craft": {"steps": 2}, "cost_craft": {"steps": 2}, "search": 2, "cost_seeds": [0],

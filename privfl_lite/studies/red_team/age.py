@@ -16,9 +16,18 @@ BESIDE = ("search, both images", "search, lock and image")  # beside algebra: fi
 
 
 def _settings(profile: str) -> dict:
-    found = settings_of(profile)
-    few = {**found["images"], "joint": found["images"]["pair"]}  # the same uploads for both
-    return {**found, "images": few}
+    large, found = profile == "gpu", settings_of(profile)
+    sizes = (("mnist", 60, 20), ("photos", 30, 10))
+    return {
+        **found,
+        "images": {**found["images"], "joint": found["images"]["pair"]},  # the same uploads
+        "ages": [0, 5, 20, 100],
+        "clients": 10 if large else 4,
+        "fedavg": {
+            name: {"per_client": n, "batch_size": size, "eta": 0.1} for name, n, size in sizes
+        },
+        "craft_in_training": 100 if large else 2,
+    }
 
 
 def _cells(settings: dict) -> list[dict]:

@@ -28,7 +28,6 @@ def center(defense: str) -> dict[str, Any]:
 def settings_of(profile: str) -> dict:
     large = profile == "gpu"
     return {
-        "ages": [0, 5, 20, 100],
         "batches": [1, 2, 4, 8, *([16] if large else [])],
         "data": [COLOR, *(["photos 32", "cifar10"] if large else [])],
         "seeds": list(range(3)),
@@ -45,12 +44,6 @@ def settings_of(profile: str) -> dict:
         "joint": 4800 if large else 300,  # where it looks for two images behind one upload
         "proposals": 4_000_000 if large else 20_000,  # of SPEAR, for each upload
         "gallery": 100,
-        "clients": 10 if large else 4,
-        "fedavg": {
-            name: {"per_client": n, "batch_size": size, "eta": 0.1}
-            for name, n, size in (("mnist", 60, 20), ("photos", 30, 10), ("cifar10", 60, 20))
-        },
-        "craft_in_training": 100 if large else 2,
         "defenses": {
             "DP-SGD": {"clip": 1.0, "sigma": 1.0},
             "ModelCloak": {"clip": 2.0, "sigma": 5.0},
