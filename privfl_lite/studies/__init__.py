@@ -38,7 +38,6 @@ NAMES = (
     "modelcloak-fixed/training",
     "reach/map",
     "reach/spear",
-    "red-team/age",
     "red-team/axes",
     "red-team/repairs",
     "through-the-layers/trained",

@@ -15,46 +15,13 @@ from ...studies.red_team.cells import size
 from ...studies.red_team.targets import ALL, dataset
 from ..figures import COLORS, show_image
 from .reach_cells import SHADES, Cell
-from .red_team_cells import AGES, MOVES, SHORT, best, level, named, ran, result
-
-MARKS = ("o-", "s--", "^:")
-
-
-def hook() -> Figure:
-    """For each defense: the share that informed attackers name, along one training run."""
-    fig, axes = plt.subplots(3, 3, figsize=(5.4, 5.6), sharex=True, sharey=True)
-    for ax, defense in zip(axes.flat, ALL, strict=True):
-        along(ax, defense)
-    for ax in axes[-1]:
-        ax.set_xticks(range(len(AGES)), AGES)
-        ax.set_xlabel("round", fontsize=10)
-    for ax in axes[:, 0]:
-        ax.set_ylabel("named", fontsize=10)
-    return fig
-
-
-def along(ax: Axes, defense: str) -> None:
-    """The lines of one defense, one for each of its attackers."""
-    found = {c["attack"]: [] for age in AGES for c in ran(defense, age=age)}
-    for age in AGES:
-        for cell in ran(defense, age=age):
-            found[cell["attack"]].append((AGES.index(age), named(cell)))
-    inks = (COLORS["attack"], COLORS["defense"], COLORS["good"])
-    for (attack, points), mark, ink in zip(found.items(), MARKS, inks, strict=False):
-        at, ends = zip(*points, strict=True)
-        error = [[e.value - e.low for e in ends], [e.high - e.value for e in ends]]
-        values = [e.value for e in ends]
-        ax.errorbar(at, values, error, fmt=mark, color=ink, label=attack, capsize=2, ms=4, lw=1.3)
-    ax.axhline(1 / result("age")["settings"]["gallery"], color="black", ls=":", lw=1)
-    ax.set(ylim=(-0.04, 1.08), xlim=(-0.3, len(AGES) - 0.7), yticks=[0, 0.5, 1])
-    ax.set_title(SHORT.get(defense, defense), fontsize=10)
-    ax.tick_params(labelsize=9)
+from .red_team_cells import MOVES, SHORT, best, level, named, ran, result
 
 
 def axes_map() -> Figure:
     """Defense against move: the best attacker's share, in the shade of its level."""
     moves = list(MOVES)
-    fig, ax = plt.subplots(figsize=(6.2, 4.4))
+    fig, ax = plt.subplots(figsize=(5.2, 4.6))
     for j, defense in enumerate(reversed(ALL)):
         for i, move in enumerate(moves):
             cell = best(defense, **MOVES[move])
@@ -71,7 +38,7 @@ def axes_map() -> Figure:
     ax.spines[:].set_visible(False)
     ax.grid(False)
     handles = [Patch(fc=ink, label=name) for name, (ink, _) in SHADES.items()]
-    fig.legend(handles=handles, loc="outside lower center", ncols=4, fontsize=9)
+    fig.legend(handles=handles, loc="outside lower center", ncols=2, fontsize=9)
     return fig
 
 
@@ -88,7 +55,7 @@ def at(defense: str, move: str) -> list[Cell]:
 
 def truth(cell: Cell) -> torch.Tensor:
     """The private image of which a cell stores what was found: the first, of the first network."""
-    settings = result("age")["settings"]
+    settings = result()["settings"]
     alone = {**settings, "images": size(settings, cell)}
     place = {"attack": "", "batch": cell["batch"]}
     return private(alone, place, 0, dataset(cell["data"]))[0][0]
@@ -120,7 +87,7 @@ def bar(ax: Axes, cell: Cell) -> None:
     share, ink = named(cell), SHADES[level(cell)][0]
     ax.bar([0], [share.value], color=ink, width=0.8)
     ax.plot([0, 0], [share.low, share.high], color="black", lw=1.4)
-    ax.axhline(1 / result("age")["settings"]["gallery"], color="black", ls=":", lw=1)
+    ax.axhline(1 / result()["settings"]["gallery"], color="black", ls=":", lw=1)
     ax.set(xlim=(-0.8, 0.8), ylim=(0, 1), xticks=[], yticks=[0, 1])
     ax.set_xlabel(f"{100 * share.value:.0f} %", fontsize=10)
     ax.grid(False)

@@ -9,16 +9,14 @@ from typing import Any
 from ... import metrics
 from ...studies import STUDIES
 from ...studies.red_team.cells import COLOR, center
-from ...studies.red_team.targets import ALL, CLOAK, CLOAK_SERVER, DENSE, POOLED
+from ...studies.red_team.targets import CLOAK, CLOAK_SERVER, DENSE, POOLED
 from ..tables import Spread
 from .reach_cells import Cell, exact, hits, median
 
 SHORT = {CLOAK: "ModelCloak, upload", CLOAK_SERVER: "ModelCloak, server"}
-AGES = (0, 5, 20, 100)
 MOVES: dict[str, dict[str, Any]] = {
-    **{f"round {age}": {"age": age} for age in AGES},
-    **{f"batch {b}": {"batch": b} for b in (2, 4, 8)},
     "color": {"data": COLOR},
+    **{f"batch {b}": {"batch": b} for b in (2, 4, 8)},
     "dense, batch 1": {"net": DENSE},
     "dense, batch 4": {"net": DENSE, "batch": 4},
     "pooled": {"net": POOLED},
@@ -26,15 +24,14 @@ MOVES: dict[str, dict[str, Any]] = {
 
 
 @cache
-def result(study: str) -> dict[str, Any]:
-    return STUDIES[f"red-team/{study}"].show()
+def result() -> dict[str, Any]:
+    return STUDIES["red-team/axes"].show()
 
 
 def cells(defense: str, **where: Any) -> list[Cell]:
     """All attackers of a place; what is left out stands at the defense's center."""
     at = {**center(defense), **where}
-    every = [*result("age")["cells"], *result("axes")["cells"]]
-    return [c for c in every if at.items() <= c.items()]
+    return [c for c in result()["cells"] if at.items() <= c.items()]
 
 
 def ran(defense: str, **where: Any) -> list[Cell]:
@@ -73,7 +70,7 @@ def luck(cell: Cell) -> float:
     found, counts = hits(cell, judge(cell))
     place = {k: cell[k] for k in ("net", "data", "batch", "age", "training")}
     tries = sum(counts) * len(ran(cell["defense"], **place))
-    p = 1 / result("age")["settings"]["gallery"]
+    p = 1 / result()["settings"]["gallery"]
     below = (math.comb(tries, h) * p**h * (1 - p) ** (tries - h) for h in range(sum(found)))
     return 1 - sum(below)
 
@@ -92,12 +89,11 @@ def rows(defense: str, moves: tuple[str, ...] | None = None) -> list[dict[str, A
             found.append({"place": move, "attacker": cell["attack"], "named": named(cell)})
             found[-1] |= {"images": count(cell).split()[-1], "exact": exact(cell)}
             found[-1] |= {"median PSNR": median(cell)}
-            found[-1] |= {"network's accuracy": cell["networks"][0]["accuracy"]}
     return found
 
 
 UNITS = {"named": "of 1", "exact": "share", "median PSNR": "dB"}
-LOOKS = {"named": ".2f", "exact": ".2f", "median PSNR": ".0f", "network's accuracy": ".2f"}
+LOOKS = {"named": ".2f", "exact": ".2f", "median PSNR": ".0f"}
 
 
 def refusals(defense: str) -> dict[str, list[str]]:
@@ -111,17 +107,6 @@ def refusals(defense: str) -> dict[str, list[str]]:
     return said
 
 
-def share_rows() -> list[dict[str, Any]]:
-    """Every defense along the axes: the best attacker's share."""
-    found: list[dict[str, Any]] = []
-    for defense in ALL:
-        found.append({"defense": SHORT.get(defense, defense)})
-        for move, where in MOVES.items():
-            cell = best(defense, **where)
-            found[-1][move] = None if cell is None else named(cell).value
-    return found
-
-
 CLAIMS: dict[str, tuple[str, str]] = {  # claim of the defense's chapter -> defense and attacker
     "ModelCloak: under the text's noise nothing is found": (CLOAK, "likelihood"),
     "ModelCloak: with noise at the server the upload is bare": (CLOAK_SERVER, "recursion"),
@@ -133,7 +118,7 @@ CLAIMS: dict[str, tuple[str, str]] = {  # claim of the defense's chapter -> defe
     "LODA: the encoding names its image": ("LODA", "encoding"),
     "LODA: a decoder shows the image": ("LODA", "decoder"),
 }
-TAKEN = ("round 0", "round 20", "round 100", "batch 2", "batch 8", "color", "pooled")
+TAKEN = ("color", "batch 2", "batch 4", "batch 8", "pooled")
 
 
 def claims() -> list[dict[str, Any]]:
