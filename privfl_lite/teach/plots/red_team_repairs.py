@@ -127,7 +127,7 @@ def pictures() -> Figure:
     for ax, (family, _, name) in zip(axes.flat, rows, strict=False):
         row = find("attack", family, name)["networks"][0]
         ax.set_axis_on()
-        show_image(ax, unpack(row["picture"])[0], "")
+        show_image(ax, unpack(row["picture"]))
         ax.set_xlabel(label(family, name).replace(": ", ":\n"), fontsize=8)
     return fig
 
@@ -138,11 +138,12 @@ def table_rows() -> list[dict[str, Any]]:
     for family, plain, name in repairs():
         cell = find("attack", family, name)
         knew = find("attack", family, name, "knew") if name in ANSWERED else cell
-        rows.append({"repair": label(family, name)})
-        rows[-1] |= {"plain": named(find("attack", family, plain)).value}
-        rows[-1] |= {"who knew the plain": named(knew).value, "who knows": named(cell)}
-        rows[-1] |= {"PSNR": median(cell), "blind": blind(cell)}
-        rows[-1] |= {"accuracy lost": 100 * (lost(family, name) - lost(family, plain))}
+        row: dict[str, Any] = {"repair": label(family, name)}
+        row |= {"plain": named(find("attack", family, plain)).value}
+        row |= {"who knew the plain": named(knew).value, "who knows": named(cell)}
+        row |= {"PSNR": median(cell), "blind": blind(cell)}
+        row |= {"accuracy lost": 100 * (lost(family, name) - lost(family, plain))}
         said = "" if family == "loda" else find("cost", family, name)["epsilon"]
-        rows[-1] |= {"ε": said.split(" ")[2] if said.startswith("ε") else "none"}
+        row |= {"ε": said.split(" ")[2] if said.startswith("ε") else "none"}
+        rows.append(row)
     return rows
