@@ -35,7 +35,6 @@ from ...defenses import (
 from ...federated import FedAvg
 from ...gradients import norm
 from ...models.extractor import Extractor
-from ...pictures import pack
 from ...wire import Plan, Upload
 from ..base import Study
 from ..dcs2.training import Scaled
@@ -207,8 +206,6 @@ def _one(settings: dict, cell: dict, seed: int) -> dict:
         **scores(found, at.x, at.others, 1),
         "blind": blind(DATA.get(cell["family"], "mnist"), len(at.x), seed, settings["gallery"]),
         "cost": [float(f"{c:.2g}") for c in result.cost.tolist()],
-        "picture": pack(found[0].mean(0, keepdim=True)),
-        "private": pack(at.x[0].cpu().mean(0, keepdim=True)),
         "cpu_seconds": round(seconds, 1),
     }
     if cell["family"] == "cloak":

@@ -9,10 +9,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ...metrics import clustered
-from ...pictures import unpack
 from ...studies import STUDIES
 from ...studies.red_team.repairs import ANSWERED, FAMILIES
-from ..figures import COLORS, show_image
+from ..figures import COLORS
 from ..tables import Spread
 
 Cell = dict[str, Any]
@@ -116,20 +115,6 @@ def _arrow(ax: Axes, row: int, before: float, after: float, color: str) -> None:
     ax.plot([before, after], [row, row], color=color, lw=1.5, zorder=1)
     ax.plot(before, row, "o", color="white", mec=color, ms=9, zorder=2)
     ax.plot(after, row, "o", color=color, ms=6, zorder=3)
-
-
-def pictures() -> Figure:
-    """The first private image of the first network, and what the informed attacker made of it."""
-    rows = repairs()
-    fig, axes = plt.subplots(2, 2 * -(-len(rows) // 2) // 2, figsize=(6.2, 3.2), squeeze=False)
-    for ax in axes.flat:
-        ax.set_axis_off()
-    for ax, (family, _, name) in zip(axes.flat, rows, strict=False):
-        row = find("attack", family, name)["networks"][0]
-        ax.set_axis_on()
-        show_image(ax, unpack(row["picture"]))
-        ax.set_xlabel(label(family, name).replace(": ", ":\n"), fontsize=8)
-    return fig
 
 
 def table_rows() -> list[dict[str, Any]]:
