@@ -38,7 +38,6 @@ NAMES = (
     "modelcloak-fixed/training",
     "reach/map",
     "reach/spear",
-    "red-team/repairs",
     "through-the-layers/trained",
     "what-epsilon-buys/attack",
 )
