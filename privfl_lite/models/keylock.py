@@ -36,6 +36,8 @@ class KeyLock(nn.Module):
     """
 
     key: Tensor
+    scale: nn.Linear
+    shift: nn.Linear
 
     def __init__(self, channels: int, length: int, activation: str, before: KeyLock | None = None):
         super().__init__()

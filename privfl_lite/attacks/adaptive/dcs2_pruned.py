@@ -29,6 +29,7 @@ from ..analytic.equations import by_channel, windows
 from ..base import Attack, Reconstruction
 from .dcs2_algebra import LENET, conv_maps
 
+ROUNDING = 1e-6  # of 32-bit entries, all together relative to their length
 UNKNOWN = 0.15  # a feature of which nothing was sent is small
 SIDES = torch.linspace(0.75, 1.05, 13, dtype=torch.float64).tolist()  # of where the range ends
 
@@ -39,7 +40,7 @@ class PairPruned(Attack):
 
     Granted: the labels of both ("mixture", sensitive first) and the weights of Eq. 10 ("shares").
     ``smooth`` weighs differences of neighboring pixels. The cost is what is left of the kept
-    entries of the last and the third layer, relative to them: 1e-6 where features were found.
+    entries of the last and the third layer, relative to them: under 1e-6 where features were found.
     """
 
     smooth: Positive = 1e-3
@@ -200,7 +201,7 @@ def fitted(
             break
         gain = 1 - r_new.norm() / r.norm()
         z, r, damp = new, r_new, max(damp / 10, 1e-12)
-        if gain < 1e-3:
+        if gain < 1e-3 or r.norm() < ROUNDING:
             break
     return z
 
