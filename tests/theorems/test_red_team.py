@@ -7,13 +7,17 @@ from dataclasses import replace
 
 import pytest
 import torch
+from chapters import SOURCES
 from layers import SEEDS, close, mlp, normal, rng
 from torch import Tensor, nn
 
 import privfl_lite as pf
 from privfl_lite.defenses.base import Memory
 from privfl_lite.defenses.dcs2 import crafted, project
+from privfl_lite.studies.red_team.cells import COLOR
+from privfl_lite.studies.red_team.targets import CLOAK, CLOAK_SERVER, DENSE, POOLED
 from privfl_lite.teach.checks import red_team as checks
+from privfl_lite.teach.plots import red_team_cells as cells
 
 pytestmark = pytest.mark.usefixtures("double")
 
@@ -163,3 +167,58 @@ def test_check_accepts_the_right_answer(name: str, expect):
 @pytest.mark.parametrize(("name", "answer", "says"), WRONG)
 def test_check_tells_what_is_wrong(name: str, answer, says: str, expect):
     expect(getattr(checks, f"check_{name}"), answer, says)
+
+
+BATCH = {b: {"batch": b} for b in (2, 4, 8)}
+QUOTED = [  # defense, attacker, place, what the chapter says of its counts
+    ("DCS²", "pair", {"data": COLOR}, "reads all nine to under one gray level"),
+    ("DCS²", "search, both images", BATCH[2], "names {} of {} at a batch of two"),
+    ("none", "search", BATCH[2], "where the undefended one names {} of {}"),
+    ("DCS²", "search, both images", {"net": POOLED}, "the search names {} of {}"),
+    ("none", "search", {"net": POOLED}, "the undefended one {}."),
+    ("FedKL", "unlock", {"data": COLOR}, "by pixels {} of {} are named"),
+    ("FedKL", "search, lock and image", BATCH[8], "names {} of {}, where the undefended"),
+    ("none", "search", BATCH[8], "where the undefended search names {}"),
+    (
+        "FedKL",
+        "search, lock and image",
+        {"net": POOLED},
+        "on the pooled network {} of {} against 4",
+    ),
+    ("LODA", "lone units", {"net": DENSE}, "single out {} of {} private photographs"),
+    ("LODA", "search for the encoding", BATCH[2], "is enough for {} of {}"),
+]
+
+
+def cell(defense: str, attack: str, **where) -> dict:
+    (found,) = [c for c in cells.ran(defense, **where) if c["attack"] == attack]
+    return found
+
+
+@pytest.mark.parametrize(("defense", "attack", "where", "says"), QUOTED)
+def test_a_verdict_quotes_what_is_stored(defense, attack, where, says):
+    found, counts = cells.hits(at := cell(defense, attack, **where), cells.judge(at))
+    text = " ".join((SOURCES / "red-team.md").read_text(encoding="utf-8").split())
+    assert says.format(sum(found), sum(counts)) in text
+
+
+def test_what_the_verdicts_say_without_a_number():
+    for where in (*BATCH.values(), {"net": POOLED}):  # Entanglement: exactly as without a defense
+        undefended = cells.count(cell("none", "search", **where))
+        assert cells.count(cell("Entanglement", "search, own entries", **where)) == undefended
+    assert cells.exact(cell("DCS²", "pair", data=COLOR)) == 1
+    assert cells.count(cell("DCS²", "pair", data=COLOR)) == "9 of 9"
+    assert cells.count(cell("Entanglement", "search, own entries", data=COLOR)) == "12 of 12"
+    assert sum(cells.hits(cell("FedKL", "unlock", data=COLOR), "features")[0]) == 12
+    assert cells.exact(cell(CLOAK_SERVER, "recursion", data=COLOR)) == 1
+    dense = {"net": DENSE, "batch": 4}
+    for reader in ("lone units", "SPEAR", "components"):
+        assert cells.count(cell(CLOAK_SERVER, reader, **dense)) == "12 of 12"
+    assert cells.count(cell("DCS²", "components", **dense)) == "12 of 12"
+    assert cells.hits(cell("DCS²", "SPEAR", **dense))[0].count(4) == 2  # networks of three
+    for defense in ("DP-SGD", CLOAK):
+        some = [cells.best(defense, **where) for where in cells.MOVES.values()]
+        assert {cells.level(c) for c in some if c} == {"no better than chance"}
+    for reader in ("lone units", "SPEAR", "components"):  # LODA by pixels: nobody
+        assert not sum(cells.hits(cell("LODA", reader, net=DENSE), "pixels")[0])
+    assert round(cells.median(cell("LODA", "search for the encoding", batch=2))) == 8
