@@ -183,7 +183,7 @@ QUOTED = [  # defense, attacker, place, what the chapter says of its counts
         "FedKL",
         "search, lock and image",
         {"net": POOLED},
-        "on the pooled network {} of {} against 4",
+        "pooled network {} of {} against 4",
     ),
     ("LODA", "lone units", {"net": DENSE}, "single out {} of {} private photographs"),
     ("LODA", "search for the encoding", BATCH[2], "is enough for {} of {}"),
