@@ -49,7 +49,7 @@ def at(defense: str, move: str) -> list[Cell]:
     """The attackers that ran there, best first; one sentence if none did."""
     found = ran(defense, **MOVES[move])
     if not found:
-        raise PrivflError("No attacker of ours runs here: the section on this defense says why.")
+        raise PrivflError("Nobody attacked here: it was not measured, or all attackers refuse.")
     return sorted(found, key=lambda c: -named(c).value)[:3]
 
 

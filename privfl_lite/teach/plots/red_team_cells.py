@@ -115,10 +115,9 @@ CLAIMS: dict[str, tuple[str, str]] = {  # claim of the defense's chapter -> defe
     "FedKL: the lock opens": ("FedKL", "unlock"),
     "FedKL: image and lock are found by a search": ("FedKL", "search, lock and image"),
     "Entanglement: the guard's entries drop out": ("Entanglement", "search, own entries"),
-    "LODA: the encoding names its image": ("LODA", "encoding"),
-    "LODA: a decoder shows the image": ("LODA", "decoder"),
+    "LODA: an encoding that is read names its image": ("LODA", "components"),
+    "LODA: an encoding is found by a search": ("LODA", "search for the encoding"),
 }
-TAKEN = ("color", "batch 2", "batch 4", "batch 8", "pooled")
 
 
 def claims() -> list[dict[str, Any]]:
@@ -126,7 +125,7 @@ def claims() -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     for claim, (defense, attack) in CLAIMS.items():
         found.append({"claim": claim})
-        for move in TAKEN:
+        for move in MOVES:
             some = [c for c in ran(defense, **MOVES[move]) if c["attack"] == attack]
             found[-1][move] = named(some[0]).value if some else None
     return found
