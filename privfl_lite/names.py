@@ -16,11 +16,13 @@ ATTACKS = (
     *("closed_form", "recursive", "spear", "components", "dlg", "idlg", "gs"),
     *("epochs", "grnn", "ggl", "learned", "imprint", "fishing"),
     *("denoise", "denoise_unknown", "unprune", "unmask", "before_draw", "unmix", "unflip"),
-    *("measured", "pair", "unguard", "unguard_rows", "unlock", "lock_matching", "unobscure"),
+    *("measured", "pair", "pair_pruned", "unguard", "unguard_rows", "unlock"),
+    *("lock_matching", "unobscure"),
 )
 DEFENSES = (
     *("none", "dp_gaussian", "dp_sgd", "prune", "soteria", "precode", "ats", "pogz_fl", "ca_fl"),
-    *("mixup", "instahide", "modelcloak", "dcs2", "entangle", "fedkl", "loda", "secure_sum"),
+    *("mixup", "instahide", "modelcloak", "adaptive_cloak", "dcs2", "entangle", "fedkl", "loda"),
+    *("secure_sum", "rounded"),
 )
 ASSETS = ("mnist", "cifar10", "lpips")  # what `privfl fetch` can take
 PROFILES = ("cpu", "gpu")  # of a study

@@ -18,6 +18,7 @@ from .adaptive import (
     Unprune,
 )
 from .adaptive.dcs2_algebra import Pair
+from .adaptive.dcs2_pruned import PairPruned
 from .adaptive.entanglement import Unguard, UnguardRows
 from .adaptive.fedkl_matching import LockMatching, read_key
 from .adaptive.fedkl_recursion import Unlock
@@ -78,6 +79,7 @@ ATTACKS: dict[str, type[Attack]] = {
     "unflip": Unflip,
     "measured": Measured,
     "pair": Pair,
+    "pair_pruned": PairPruned,
     "unguard": Unguard,
     "unguard_rows": UnguardRows,
     "unlock": Unlock,
@@ -116,6 +118,7 @@ __all__ = [
     "Matching",
     "Measured",
     "Pair",
+    "PairPruned",
     "Reconstruction",
     "Recursive",
     "Spear",

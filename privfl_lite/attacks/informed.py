@@ -25,7 +25,7 @@ from .adaptive.entanglement import Unguard
 from .adaptive.fedkl_recursion import Unlock
 from .analytic.recursive import Recursive
 from .base import Attack, Reconstruction
-from .matching.search import GS
+from .matching.search import GS, IDLG
 
 INFORMED: dict[str, type[Attack]] = {  # defense -> who answers it best here
     "none": Recursive,
@@ -40,11 +40,13 @@ INFORMED: dict[str, type[Attack]] = {  # defense -> who answers it best here
     "mixup": Unmix,
     "instahide": Unflip,
     "modelcloak": DenoiseUnknown,
+    "adaptive_cloak": DenoiseUnknown,
     "dcs2": Pair,
     "entangle": Unguard,
     "fedkl": Unlock,
     "loda": Unobscure,
     "secure_sum": GS,  # it is a larger batch
+    "rounded": IDLG,
 }
 
 

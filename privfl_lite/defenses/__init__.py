@@ -5,6 +5,7 @@ from __future__ import annotations
 from ..checking import checked
 from ..values import Text
 from ..written import read
+from .adaptive_cloak import AdaptiveCloak
 from .ats import ATS
 from .base import Chain, Context, Defense, Memory
 from .cafl import CAFL
@@ -20,6 +21,7 @@ from .modelcloak import ModelCloak
 from .pogz import POGZFL
 from .precode import PRECODE
 from .prune import Prune
+from .rounded import Rounded
 from .secure_sum import SecureSum, masked_uploads, sum_of
 from .soteria import Soteria
 
@@ -36,11 +38,13 @@ DEFENSES: dict[str, type[Defense]] = {
     "mixup": Mixup,
     "instahide": InstaHide,
     "modelcloak": ModelCloak,
+    "adaptive_cloak": AdaptiveCloak,
     "dcs2": DCS2,
     "entangle": Entangle,
     "fedkl": FedKL,
     "loda": LODA,
     "secure_sum": SecureSum,
+    "rounded": Rounded,
 }
 
 
@@ -60,6 +64,7 @@ __all__ = [
     "LODA",
     "POGZFL",
     "PRECODE",
+    "AdaptiveCloak",
     "Chain",
     "Context",
     "DPGaussian",
@@ -72,6 +77,7 @@ __all__ = [
     "Mixup",
     "ModelCloak",
     "Prune",
+    "Rounded",
     "SecureSum",
     "Soteria",
     "build",

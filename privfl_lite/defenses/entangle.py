@@ -44,7 +44,8 @@ class Entangle(Defense):
     weights goes; as in Soteria, to which the paper refers. It is our default since Fig. 1 takes r
     "before the output layer", and of DLG's LeNet these are the only such entries that belong to a
     single unit. "rows": units are the layer's outputs, r = W_f X (Eq. 3b); row i goes, and entry i
-    of the bias. "both": both. Convolutions stay as they are.
+    of the bias. "both": both. ``tensors="every"``: of all others (convolutions, biases), which the
+    paper leaves as they are, a share μ of the entries goes too, drawn at random.
 
     ``how``: "copy" overwrites (the paper); "add" adds the guard's entries to the client's.
     ``score``: "quotient", |r_i| / ‖∂r_i/∂X‖ (Eq. 9), where r is not yet modified, since the r' of
@@ -61,6 +62,7 @@ class Entangle(Defense):
     ratio: Annotated[str, Word("ratio", "adaptive", "fixed")] = "adaptive"
     floor: Positive = 1e-3
     images: Count = 1
+    tensors: Annotated[str, Word("tensors", "dense", "every")] = "dense"
     guard: Annotated[Tensors, GIVEN] | None = None
 
     def update(self, delta: Tensors, ctx: Context) -> Tensors:
@@ -141,6 +143,9 @@ class Entangle(Defense):
                 mask[f"{name}.weight"][rows] = True
                 if layer.bias is not None:
                     mask[f"{name}.bias"][rows] = True
+        for part in mask.values() if self.tensors == "every" else ():
+            if not part.any():
+                part |= (torch.rand(part.shape, generator=rng) < share).to(part.device)
 
     def facts(self, ctx: Context) -> Facts:
         """The guard's tensors as one vector for each upload, (K, d): the server gets them too."""

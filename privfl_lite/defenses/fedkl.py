@@ -28,8 +28,9 @@ class FedKL(Defense):
     """Each client has its own key, ``key_length`` numbers from U[0, 1), and its own lock (Eq. 30).
 
     Neither leaves the client; the lock is trained with the rest, the key never changes. ``blocks``:
-    "first" convolution, as in the paper, or "all". ``activation`` of γ and β: "none" (Eq. 30),
-    "relu" (the released code) or "sigmoid". ``init``: as in ``keylock.lock``.
+    "first" convolution, as in the paper, "all", or "chained" (``keylock.lock``). ``activation`` of
+    γ and β: "none" (Eq. 30), "relu" (the released code) or "sigmoid". ``init``: as in
+    ``keylock.lock``.
 
     ``fresh=False``: all clients begin with the lock weights that the server sent (Sec. 3.4), so
     that in their first round the key alone is secret. ``fresh=True``: each draws its own.
@@ -75,7 +76,7 @@ class FedKL(Defense):
         shift; coefficients (U, 2C), γ before β."""
         homes, names = [ctx.memory.private[c] for c in ctx.who], [n for n, _ in locks(ctx.model)]
         key = torch.stack([h[f"{names[0]}.lock.key"] for h in homes])
-        if self.share_lock:
+        if self.share_lock or self.blocks == "chained":  # a chain's locks fit into no one matrix
             return Facts(key=key)
         lock = torch.stack([lock_matrix(h, names) for h in homes])
         return Facts(key=key, lock=lock, coefficients=coefficients(lock, key, self.activation))

@@ -8,7 +8,7 @@ Both are information about x* (``attacks.adaptive.loda_inversion``).
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, NamedTuple, cast
@@ -62,6 +62,7 @@ class LODA(Defense):
     An image is obscured once: its encoding depends on the image, these settings and ``seed`` only,
     not on the round or on the caller's generator, so that a client does not hand out several
     encodings of one image (which tell more). A client keeps what it has obscured in its memory.
+    ``fresh``: it does not, and begins every round from another start, drawn by its generator.
     """
 
     extractor: Net | Annotated[str, Word("extractor", *UNIT)] = "cpu"
@@ -71,6 +72,7 @@ class LODA(Defense):
     step_size: Positive = 0.1
     start: Images | Annotated[str, Word("start", *STARTS)] = "photos"
     seed: Seed = 0
+    fresh: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -99,6 +101,9 @@ class LODA(Defense):
     def data(
         self, x: Tensor, y: Tensor, rng: Generator, kept: Tensors | None = None
     ) -> tuple[Tensor, Tensor]:
+        if self.fresh:
+            seed = int(torch.randint(2**31, (), generator=rng))
+            return replace(self, seed=seed, fresh=False).obscure(x).images, y
         kept = {} if kept is None else kept
         keys = [_key(image).hex() for image in x]
         new = list({key: i for i, key in enumerate(keys) if key not in kept}.values())

@@ -24,27 +24,34 @@ from .wrapping import built
 ACTIVATIONS = {"none": lambda t: t, "relu": torch.relu, "sigmoid": torch.sigmoid}
 KeyLength = Annotated[int, Number(1, 2**20, whole=True)]
 Activation = Annotated[str, Word("activation of the lock", *ACTIVATIONS)]
-Blocks = Annotated[str, Word("blocks", "first", "all")]
+Blocks = Annotated[str, Word("blocks", "first", "all", "chained")]
 
 
 class KeyLock(nn.Module):
     """γ = act(W_γ k + b_γ) and β = act(W_β k + b_β) for a key k (Eq. 30).
 
     The paper has no activation ("none"); its code has "relu" by default, so that γ, β ≥ 0 and about
-    half of the channels start dead, with γ = 0.
+    half of the channels start dead, with γ = 0. ``before``: the lock whose γ and β are the key of
+    this one, in a chain; it belongs to its own block, so it is no part of this one.
     """
 
     key: Tensor
+    scale: nn.Linear
+    shift: nn.Linear
 
-    def __init__(self, channels: int, length: int, activation: str):
+    def __init__(self, channels: int, length: int, activation: str, before: KeyLock | None = None):
         super().__init__()
+        if before is not None:
+            length = 2 * before.scale.out_features
         self.scale, self.shift = nn.Linear(length, channels), nn.Linear(length, channels)
-        self.activation = activation
-        self.register_buffer("key", torch.zeros(length))
+        self.activation, self.before = activation, (before,)
+        if before is None:
+            self.register_buffer("key", torch.zeros(length))
 
     def forward(self) -> tuple[Tensor, Tensor]:  # γ (channels,), β (channels,)
-        act = ACTIVATIONS[self.activation]
-        return act(self.scale(self.key)), act(self.shift(self.key))
+        act, (before,) = ACTIVATIONS[self.activation], self.before
+        key = self.key if before is None else torch.cat(before())
+        return act(self.scale(key)), act(self.shift(key))
 
 
 class Locked(nn.Module):
@@ -85,11 +92,12 @@ def lock(
     """A copy whose "first" (as in the paper) or "all" convolutions have a lock behind them.
 
     A batch norm that is there keeps its statistics and loses its scale and shift. Each block has a
-    lock of its own, and all of them read the same key. (The released code has a variant that makes
-    γ and β of one block the keys of the next.) The lock's first weights are PyTorch's,
+    lock of its own, and all of them read the same key; "chained", a variant of the released code,
+    makes γ and β of one block the key of the next. The lock's first weights are PyTorch's,
     U(±1/√key_length), or U(±init), drawn by ``seed``. The key is blank; a defense fills it in.
     """
-    model = normalize(model, blocks)
+    chained, blocks = blocks == "chained", "first" if blocks == "first" else "all"
+    model, last = normalize(model, blocks), None
     with seeded(seed):
         for layers, i in _convolutions(model, blocks):
             if isinstance(layers[i + 1], Locked):
@@ -97,7 +105,8 @@ def lock(
             conv, old = cast(nn.Conv2d, layers[i]), cast(nn.BatchNorm2d, layers[i + 1])
             norm = nn.BatchNorm2d(conv.out_channels, old.eps, affine=False)
             norm.load_state_dict(old.state_dict(), strict=False)
-            part = KeyLock(conv.out_channels, key_length, activation)
+            part = KeyLock(conv.out_channels, key_length, activation, last)
+            last = part if chained else None
             if init is not None:
                 for p in part.parameters():
                     nn.init.uniform_(p, -init, init)

@@ -40,6 +40,7 @@ NAMES = (
     "modelcloak-fixed/training",
     "reach/map",
     "reach/spear",
+    "red-team/axes",
     "through-the-layers/trained",
     "what-epsilon-buys/attack",
 )

@@ -26,6 +26,10 @@ FEW = {  # settings that many studies have -> what they are at most
     "clients": 2, "per_client": 4, "batch": 2, "batch_size": 2, "test": 8, "budget": 20,
     "candidates": 6, "gs": 2, "lbfgs": 2, "craft": 2, "joint": 2,
 }  # fmt: skip
+RED: dict = {
+    "pooled_images": 1, "budget": 2, "budget_pooled": 2, "budget_noise": 2, "proposals": 100,
+    "batches": [1, 2], "gallery": 5,
+}  # fmt: skip
 TOY: dict[str, dict] = {  # study -> what else is made small, by the names of its settings
     "changing-the-model/precode": {"evaluations": 6},
     "cutting-gradients/attack": {"ranks": 1},
@@ -78,6 +82,7 @@ TOY: dict[str, dict] = {  # study -> what else is made small, by the names of it
         "fedavg": {"clients": 2, "per_client": 8, "batch_size": 4, "eta": 0.1}, "gallery": 5,
     },
     "reach/spear": {"proposals": 1000, "noisy_proposals": 1000, "batches": [2]},
+    "red-team/axes": RED,
     "through-the-layers/trained": {},
     "what-epsilon-buys/attack": {},
 }  # fmt: skip
@@ -98,6 +103,9 @@ LEFT_OUT = {  # study -> cells that are slow whatever the settings, or need more
     "reach/map": lambda cell: (
         cell["attack"] == "recursive"  # minutes of linear algebra each
         and cell["data"] in ("photos", "cifar10")
+    ),
+    "red-team/axes": lambda cell: (  # the same at 32 pixels in color
+        cell["data"] in ("photos 32", "cifar10") and not cell["attack"].startswith("search")
     ),
 }
 

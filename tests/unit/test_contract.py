@@ -17,6 +17,7 @@ from privfl_lite.wire import Facts, Plan
 DEFAULT = {  # settings that make a defense quick, and draws repeatable
     "instahide": {"crypto": False},
     "modelcloak": {"clip": 1.0, "sigma": 0.01},
+    "adaptive_cloak": {"clip": 1.0, "sigma": 0.01, "bit": 0.1},
     "dcs2": {"steps": 3},
     "fedkl": {"seed": 0, "key_length": 16},
     "loda": {"steps": 2},
@@ -70,6 +71,7 @@ def upload_for(name: str):
         "before_draw": defenses.PRECODE(16),
         "measured": defenses.CAFL(),
         "pair": defenses.DCS2(steps=3),
+        "pair_pruned": defenses.DCS2(steps=3) + defenses.Prune(0.5),
         "unguard": defenses.Entangle(guard=share(net, x[:1], y[:1]).tensors),
         "unguard_rows": defenses.Entangle(guard=share(net, x[:1], y[:1]).tensors),
         "unlock": defenses.FedKL(seed=0, key_length=16),

@@ -26,7 +26,13 @@ class Denoise(Matching):
     tv: float = 3e3
     start: Tensor | str | None = "patterned"
     needs: ClassVar[tuple[str, ...]] = ("noise",)
-    answers: ClassVar[tuple[str, ...]] = ("dp_gaussian", "dp_sgd", "modelcloak", "pogz_fl")
+    answers: ClassVar[tuple[str, ...]] = (
+        "dp_gaussian",
+        "dp_sgd",
+        "modelcloak",
+        "adaptive_cloak",
+        "pogz_fl",
+    )
 
 
 @dataclass(frozen=True)
@@ -39,7 +45,7 @@ class DenoiseUnknown(Denoise):
 
     needs = ()
     rounds = False
-    answers = ("modelcloak", "pogz_fl")
+    answers = ("modelcloak", "adaptive_cloak", "pogz_fl")
 
     def run(self, upload: Upload, seed: int = 0) -> Reconstruction:  # type: ignore[override]
         one = Denoise(**vars(self))

@@ -234,6 +234,8 @@ class DLG(Matching):
 class IDLG(Matching):
     """iDLG (Zhao et al. 2020): the label first, from the last layer's gradient; then the image."""
 
+    answers = ("rounded",)  # a search bears rounding that stops a recursion
+
 
 @dataclass(frozen=True)
 class GS(Matching):
