@@ -212,7 +212,7 @@ def _compute(settings: dict, cell: dict) -> dict:
         made = audit(
             release, M, case.guesses, settings["delta_dp"], settings["confidence"], 10 + seed
         )
-        claim = case.claim or getattr(release, "claimed", claim)
+        claim = case.claim or getattr(release, "claimed", None) or claim
         p = made.p_value(claim.value or 0.0)
         rows.append(
             {"epsilon": round(made.epsilon, 4), "right": made.right, "p": float(f"{p:.3g}")}
