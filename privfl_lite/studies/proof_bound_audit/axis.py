@@ -2,10 +2,9 @@
 
 A hundred clients hold one digit each, drawn from a list of a hundred that the server knows, and
 send clipped, noisy gradients (DP-SGD on a batch of one) in one round or in eight; after a round the
-server steps along their mean, so that the weights move. The part "name" asks for the digit by the
-likelihood of all rounds, which is the best there is, "rebuild" searches for it without the list,
-and "audit" plants canaries: clients whose coin decides between two examples (chapter: proof, bound,
-audit).
+server steps along their mean, so that the weights move. The part "attack" names the digit by the
+likelihood of all rounds, which is the best there is, and searches for it without the list; "audit"
+plants canaries: clients whose coin decides between two examples (chapter: proof, bound, audit).
 """
 
 from __future__ import annotations
@@ -49,8 +48,9 @@ def _settings(profile: str) -> dict:
         "candidates": 100,
         "few": 10,
         "images": 100 if large else 8,  # to be rebuilt: the first clients
+        "images_rounds": 100 if large else 4,  # from several rounds
         "steps": 2000 if large else 200,
-        "canaries": 1000 if large else 200,  # behind each network
+        "canaries": 1000 if large else 150,  # behind each network
         "delta_dp": 1e-5,
     }
 
@@ -58,7 +58,7 @@ def _settings(profile: str) -> dict:
 def _cells(settings: dict) -> list[dict]:
     return [
         {"part": part, "sigma": sigma, "rounds": rounds}
-        for part in ("name", "audit", "rebuild")
+        for part in ("attack", "audit")
         for rounds in settings["rounds"]
         for sigma in settings["sigmas"]
     ]
@@ -105,11 +105,21 @@ def _start(settings: dict, seed: int) -> tuple[Dataset, Net, Tensor, Tensor, Ten
     return ds, build(settings["net"], ds, seed=seed), *lists
 
 
-def _name(settings: dict, cell: dict, seed: int) -> dict:
-    """How many clients the likeliest candidate names, of all and of a few with the truth."""
-    _, net, x, y, secret = _start(settings, seed)
+def _attack(settings: dict, cell: dict, seed: int) -> dict:
+    """One network: what its clients send, who is named by it, and what is rebuilt."""
+    ds, net, x, y, secret = _start(settings, seed)
     sent = played(settings, net, x[secret], y[secret], cell, seed)
-    log = likelihoods(settings, sent, x, y, cell["sigma"])  # (K, N)
+    mean = ds.x_train.mean(0, keepdim=True)
+    row = _named(settings, sent, x, y, secret, cell["sigma"], seed)
+    return row | _rebuilt(settings, sent, x, secret, mean, seed)
+
+
+def _named(
+    settings: dict, sent: list[Upload], x: Tensor, y: Tensor, secret: Tensor, sigma: float,
+    seed: int,
+) -> dict:  # fmt: skip
+    """How many clients the likeliest candidate names, of all and of a few with the truth."""
+    log = likelihoods(settings, sent, x, y, sigma)  # (K, N)
     lots = torch.rand(log.shape, generator=generator(seed, 6))
     lots.scatter_(1, secret[:, None], 2.0)  # the truth is among the few
     some = lots.topk(settings["few"]).indices
@@ -139,15 +149,14 @@ def scores(found: Tensor, x: Tensor, secret: Tensor) -> dict:
     }
 
 
-def _rebuild(settings: dict, cell: dict, seed: int) -> dict:
+def _rebuilt(
+    settings: dict, sent: list[Upload], x: Tensor, secret: Tensor, mean: Tensor, seed: int
+) -> dict:
     """What searches make of the uploads of the first clients, and the blind guess."""
-    ds, net, x, y, secret = _start(settings, seed)
-    mine = secret[: settings["images"]]
-    sent = played(settings, net, x[secret], y[secret], cell, seed)
+    mine = secret[: settings["images" if len(sent) == 1 else "images_rounds"]]
     first = [upload[: len(mine)] for upload in sent]
-    mean = ds.x_train.mean(0, keepdim=True).expand(len(mine), *x.shape[1:])
-    row: dict = {"images": len(mine), "blind": scores(mean, x, mine)}
-    for name, attack in searches(settings, cell["rounds"]).items():
+    row: dict = {"images": len(mine), "blind": scores(mean.expand(len(mine), -1, -1, -1), x, mine)}
+    for name, attack in searches(settings, len(sent)).items():
         found = attack.run(first, seed=seed).images  # type: ignore[arg-type]
         row[name] = {**scores(found, x, mine), "picture": pack(found[0])}
     return row
@@ -216,8 +225,7 @@ def _audit(settings: dict, cell: dict) -> dict:
 def _compute(settings: dict, cell: dict) -> dict:
     if cell["part"] == "audit":
         return _audit(settings, cell)
-    one = {"name": _name, "rebuild": _rebuild}[cell["part"]]
-    return {"networks": [one(settings, cell, seed) for seed in settings["seeds"]]}
+    return {"networks": [_attack(settings, cell, seed) for seed in settings["seeds"]]}
 
 
 STUDY = Study(

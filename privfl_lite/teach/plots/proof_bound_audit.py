@@ -45,13 +45,13 @@ def share(hits: list[int], counts: list[int]) -> Spread:
 
 def named(sigma: float, rounds: int, few: bool = False) -> Spread:
     """How often the likeliest candidate is the truth, of 100 or of ten."""
-    rows = cell("name", sigma, rounds)["networks"]
+    rows = cell("attack", sigma, rounds)["networks"]
     return share([r["named_few" if few else "named"] for r in rows], [r["clients"] for r in rows])
 
 
 def rebuilt(sigma: float, rounds: int) -> dict[str, Any]:
     """The search that names most: its name, share named, mean PSNR and first picture."""
-    rows = cell("rebuild", sigma, rounds)["networks"]
+    rows = cell("attack", sigma, rounds)["networks"]
     kinds = [k for k in ("search", "denoise") if k in rows[0]]
     many = [r["images"] for r in rows]
 
@@ -70,7 +70,7 @@ def rebuilt(sigma: float, rounds: int) -> dict[str, Any]:
 
 def blind() -> dict[str, float]:
     """The mean training image, handed in without looking at any upload."""
-    rows = cell("rebuild", settings()["sigmas"][0], 1)["networks"]
+    rows = cell("attack", settings()["sigmas"][0], 1)["networks"]
     hits = sum(r["blind"]["named"] for r in rows)
     return {
         "named": hits / sum(r["images"] for r in rows),
@@ -85,7 +85,7 @@ def claimed(sigma: float, rounds: int) -> float:
 
 def proved_by_naming(sigma: float, rounds: int) -> float:
     """The ε that the naming attack proves to be exceeded (95 % confidence)."""
-    rows = cell("name", sigma, rounds)["networks"]
+    rows = cell("attack", sigma, rounds)["networks"]
     hits, tries = (sum(r[k] for r in rows) for k in ("named", "clients"))
     return epsilon_of_attack(hits, tries, 1 / settings()["candidates"], settings()["delta_dp"])
 
