@@ -168,6 +168,10 @@ def test_the_axis_stays_under_its_bounds() -> None:
 def test_the_axis_says_what_the_chapter_says() -> None:
     assert plots.rebuilt(0.01, 1)["psnr"] > 18 and plots.rebuilt(0.3, 1)["psnr"] < 14
     assert plots.named(0.3, 1).value > 0.5 > plots.rebuilt(0.3, 1)["named"].value + 0.2
+    assert plots.named(0.3, 1).value == pytest.approx(0.66, abs=0.005)
+    assert plots.rebuilt(0.3, 1)["named"].value == pytest.approx(1 / 24)  # one of 24
+    assert plots.rebuilt(0.3, 1)["psnr"] == pytest.approx(7.8, abs=0.05)
+    assert plots.blind()["psnr"] == pytest.approx(11.8, abs=0.05)
     assert plots.claimed(0.01, 1) > 1e4
     assert max(plots.five(s, 1)["ε audited"] for s in plots.settings()["sigmas"]) < 6
     assert plots.named(10.0, 1).low <= 0.013 + 0.01

@@ -119,7 +119,7 @@ def within(rounds: int) -> list[float]:
 
 def hook() -> Figure:
     """One round: rebuilt digits, what is named under its bound, ε claimed over ε audited."""
-    fig, axes = plt.subplots(3, 1, figsize=(5.2, 6.0), sharex=True, height_ratios=[0.5, 1.5, 1.5])
+    fig, axes = plt.subplots(3, 1, figsize=(5.2, 6.0), sharex=True, height_ratios=[0.42, 1.5, 1.5])
     _strip(axes[0], 1)
     _shares(axes[1], 1)
     _epsilons(axes[2], 1)
@@ -142,9 +142,11 @@ def _strip(ax: Axes, rounds: int) -> None:
     span = np.log10(HIGH / LOW)
     for s in settings()["sigmas"]:
         at = np.log10(s / LOW) / span
-        small = ax.inset_axes((at - 0.045, 0.0, 0.09, 1.0))
-        show_image(small, unpack(rebuilt(s, rounds)["picture"]))
-    ax.set_title("the best search rebuilds", fontsize=11)
+        small = ax.inset_axes((at - 0.033, 0.0, 0.066, 1.0))
+        found = rebuilt(s, rounds)
+        show_image(small, unpack(found["picture"]))
+        small.set_xlabel(f"{found['psnr']:.0f}", fontsize=9, labelpad=1)
+    ax.set_title("what a search rebuilds, and its mean PSNR in dB", fontsize=11)
 
 
 def _marks(ax: Axes, spreads: list[Spread], fmt: str, color: str, label: str) -> None:
@@ -171,7 +173,7 @@ def _shares(ax: Axes, rounds: int) -> None:
     _marks(ax, [rebuilt(s, rounds)["named"] for s in sigmas], "s", "warm", "named by rebuilding")
     ax.axhline(0.01, color="gray", ls=":", label="guessing")
     ax.set(xscale="log", ylim=(-0.03, 1.05), ylabel="success among 100")
-    ax.legend(fontsize=9, loc="lower left")
+    ax.legend(fontsize=9, loc="upper right")
 
 
 def _epsilons(ax: Axes, rounds: int) -> None:
@@ -203,8 +205,8 @@ def frame(σ: float, rounds: int) -> Figure:
     inks = [COLORS[c] for c in ("defense", "attack", "warm")]
     axes[2].barh(list(bars)[::-1], list(bars.values())[::-1], color=inks[::-1])
     for i, v in enumerate(list(bars.values())[::-1]):
-        axes[2].text(min(v + 0.02, 0.82), i, f"{100 * v:.0f} %", va="center", fontsize=10)
-    axes[2].set(xlim=(0, 1), xlabel="success among 100")
+        axes[2].text(v + 0.02, i, f"{100 * v:.0f} %", va="center", fontsize=10)
+    axes[2].set(xlim=(0, 1.25), xticks=[0, 0.5, 1], xlabel="success among 100")
     words = f"ε claimed {row['ε claimed']:,.3g}, audited ≥ {row['ε audited']:.2g}"
     fig.suptitle(f"{words}, by naming ≥ {row['ε by naming']:.2g}", fontsize=10)
     return fig
