@@ -259,6 +259,7 @@ def _valid() -> dict[str, dict[str, Any]]:
         "privacy.gaussian_eps": {"sigma": 5.0, "delta_dp": 1e-5},
         "privacy.gaussian_sigma": {"eps": 0.5, "delta_dp": 1e-5},
         "privacy.prior_bound": {"hits": 1, "tries": 10},
+        "privacy.epsilon_of_attack": {"hits": 9, "tries": 10, "kappa": 0.1},
         "privacy.success_bound": {"kappa": 0.1, "sigma": 1.0},
         "privacy.success_bound_of_curve": {"kappa": 0.1, "curve": [(1.0, 1e-5)]},
         "studies.Study": {

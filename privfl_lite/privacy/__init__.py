@@ -7,7 +7,7 @@ below by experiment. ``discrete_gaussian`` is noise without the gaps of floating
 """
 
 from .accountants import epsilon
-from .bounds import prior_bound, success_bound, success_bound_of_curve
+from .bounds import epsilon_of_attack, prior_bound, success_bound, success_bound_of_curve
 from .discrete import (
     concentrated_epsilon,
     discrete_delta,
@@ -43,6 +43,7 @@ __all__ = [
     "discrete_gaussian",
     "discrete_release",
     "epsilon",
+    "epsilon_of_attack",
     "gaussian_eps",
     "gaussian_sigma",
     "prior_bound",

@@ -81,6 +81,24 @@ def prior_bound(hits: Whole, tries: Count, level: Inside = 0.95) -> float:
     return 1.0 if hits == tries else float(beta.ppf(level, hits + 1, tries - hits))
 
 
+@checked
+def epsilon_of_attack(
+    hits: Whole, tries: Count, kappa: Inside, delta_dp: Part = 0.0, level: Inside = 0.95
+) -> float:
+    """The ε that an attack proves: no release with less (at δ) lets it succeed so often.
+
+    ``prop-attack-is-audit``: with s the least success rate that ``hits`` of ``tries`` allow with
+    confidence ``level`` (Clopper and Pearson), ε ≥ log((s − δ) / κ) and ε ≥ log((1 − κ − δ) /
+    (1 − s)). 0 where both say nothing. κ must be the *best* blind guess, and tries independent.
+    """
+    least = 1 - prior_bound(tries - hits, tries, level) if hits <= tries else 2.0
+    if least > 1:
+        raise PrivflError(f"{hits} hits in {tries} tries is impossible")
+    with np.errstate(divide="ignore", invalid="ignore"):
+        found = np.log([(least - delta_dp) / kappa, (1 - kappa - delta_dp) / (1 - least)])
+    return float(max(0.0, *np.nan_to_num(found, nan=0.0, neginf=0.0)))
+
+
 def _one_round(sigma: float, rate: float) -> Losses:
     """Losses log(1 − q + q e^((2x − 1) / 2σ²)) of x ~ P, in cells that keep P's and Q's mass.
 

@@ -29,7 +29,7 @@ def rows() -> Iterator[tuple[str, ...]]:
         claim = account(defense, run)
         yield _row(name, defense, claim, audit(release, cases.M, GUESSES, seed=0), True)
     cloak = cases.ModelCloak(cases.CLIP, 2.0, where="server")
-    release = cases.global_model(cloak, 3)
+    release = cases.GlobalModel(cloak, 3)
     found = audit(release, cases.M, GUESSES, seed=0)
     yield _row("ModelCloak at the server, 3 rounds", cloak, release.claimed, found, True)
     for name, (release, defense, guesses) in cases.WRONG.items():

@@ -74,6 +74,11 @@ TOY: dict[str, dict] = {  # study -> what else is made small, by the names of it
     "modelcloak-fixed/attack": {"near_steps": 2, "long": 1},
     "modelcloak-fixed/epsilon": {},
     "modelcloak-fixed/training": {"per_round": 2},
+    "proof-bound-audit/axis": {
+        "rounds": [1, 2], "canaries": 4, "sigmas": [1.0], "few": 2, "images_rounds": 1,
+    },
+    "proof-bound-audit/mechanisms": {},
+    "proof-bound-audit/second": {"sigmas": [1.0], "draws": 1000, "rates": [0.5]},
     "reach/map": {
         "images": 2, "images_search": 2, "images_dear": 2, "images_deep": 2,
         "budget": 2, "budget_dear": 2,

@@ -96,6 +96,9 @@ SPOTS = {
         {"net": "mlp", "attack": "likelihood", "sigma": 0.001, "clip": 0.25, "rounds": 1}
     ),
     "changing-the-model/precode": Spot({"part": "attack", "draw": "none", "attack": "L-BFGS"}),
+    "proof-bound-audit/axis": Spot({"part": "attack", "sigma": 1.0, "rounds": 1}, {"seeds": [0]}),
+    "proof-bound-audit/mechanisms": Spot({"case": "ModelCloak"}, {"seeds": [0]}),
+    "proof-bound-audit/second": Spot({"sigma": 1.0, "rounds": 8, "rate": 0.1}),
     "reach/map": Spot(
         {"net": "MLP ReLU", "data": "mnist", "batch": 8, "steps": 4, "attack": "components"},
         {"seeds": [0]},

@@ -10,62 +10,19 @@ import numpy as np
 import pytest
 import torch
 from scipy.stats import binom
-from torch import nn
 
-from privfl_lite import FedAvg, Plan, models, privacy, share
+from privfl_lite import FedAvg, Plan, privacy, share
 from privfl_lite.defenses import CAFL, DPSGD, POGZFL, ModelCloak, Prune, SecureSum
 from privfl_lite.privacy import Training, account, audit, audit_p_value
-
-M = 400
-CLIP = 0.5  # below 1/√2, the length of a canary's gradient at weights of zero
-
-
-def linear():
-    """W (2, M) of zeros, no bias: image e_i with label 0 or 1 has the gradient ∓½(1, −1) ⊗ e_i."""
-    net = nn.Sequential(nn.Flatten(), nn.Linear(M, 2, bias=False))
-    nn.init.zeros_(net[1].weight)
-    return models.wrap(net, shape=(1, 1, M), head="1")
-
-
-def canaries(coins):
-    """Image i lights pixel i; the coin is its label, so "out" is "replaced by its opposite"."""
-    return torch.eye(M).view(M, 1, 1, M), torch.from_numpy(coins).long()
-
-
-def examples(defense, plan=None):
-    """All canaries in one client's batch; scores from its upload."""
-
-    def release(coins):
-        sent = share(linear(), *canaries(coins), defense, plan=plan).tensors["1.weight"][0]
-        scores = sent[0] - sent[1]
-        return (scores if plan is None else -scores).tolist()
-
-    return release
-
-
-def uploads(defense):
-    """Each canary a client; scores from its own upload."""
-
-    def release(coins):
-        sent = share(linear(), *canaries(coins), defense, each=1).tensors["1.weight"]
-        return (sent[:, 0] - sent[:, 1]).diagonal().tolist()
-
-    return release
-
-
-def global_model(defense, rounds):
-    """Each canary a client; scores from the global model, which is all that outsiders see."""
-
-    def release(coins):
-        x, y = canaries(coins)
-        clients = [(x[i : i + 1], y[i : i + 1]) for i in range(M)]
-        run = FedAvg(linear(), clients, rounds, Plan(eta=1.0, batch_size=1), defense=defense,
-                     weighting="uniform", show=False)  # fmt: skip
-        release.claimed = list(run)[-1].epsilon
-        w = run.model.get_parameter("1.weight").detach()
-        return (w[1] - w[0]).tolist()
-
-    return release
+from privfl_lite.studies.proof_bound_audit.canaries import (
+    CLIP,
+    GlobalModel,
+    M,
+    canaries,
+    examples,
+    linear,
+    uploads,
+)
 
 
 def test_p_value_equals_simulation_at_delta_zero():
@@ -130,7 +87,7 @@ def test_audits_stay_below_what_is_claimed(name):
 
 
 def test_noise_at_the_server_stays_below_what_the_run_claims():
-    release = global_model(ModelCloak(CLIP, 2.0, where="server"), 3)
+    release = GlobalModel(ModelCloak(CLIP, 2.0, where="server"), 3)
     found = audit(release, M, guesses=100, seed=0)
     print(f"ModelCloak at the server: claimed {release.claimed}; audited {found}")
     assert release.claimed.against == "outsiders"
@@ -283,7 +240,7 @@ def test_global_model_of_a_sum_is_that_of_the_mean():
     """And its update, of which outsiders see the global model, has the same bits up to rounding."""
     coins = np.arange(M) % 2 == 0
     plain, summed = (
-        torch.tensor(global_model(d, 1)(coins))
+        torch.tensor(GlobalModel(d, 1)(coins))
         for d in (ModelCloak(CLIP, 0.1), ModelCloak(CLIP, 0.1) + SecureSum())
     )
     torch.testing.assert_close(summed, plain, rtol=1e-4, atol=2.0**-24)

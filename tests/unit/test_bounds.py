@@ -11,6 +11,7 @@ from scipy.stats import binom
 
 from privfl_lite.privacy import (
     analytic_gaussian_delta,
+    epsilon_of_attack,
     prior_bound,
     success_bound,
     success_bound_of_curve,
@@ -91,3 +92,23 @@ def test_a_measured_prior_is_too_low_one_time_in_twenty():
         bound = prior_bound(hits, tries)
         assert hits / tries < bound and binom.cdf(hits, tries, bound) == pytest.approx(0.05)
     assert prior_bound(50, 50) == 1.0
+
+
+def test_an_attack_proves_an_epsilon():
+    """By its definition; its own lines and those of ``success_bound_of_curve`` are the same."""
+    least = 1 - prior_bound(12, 100)  # of 88 hits
+    assert binom.sf(87, 100, least) == pytest.approx(0.05)
+    for kappa, delta in ((0.01, 0.0), (0.5, 1e-3)):
+        found = epsilon_of_attack(88, 100, kappa, delta)
+        assert success_bound_of_curve(kappa, [(found, delta)]) == pytest.approx(least)
+    assert epsilon_of_attack(1, 100, 0.01) == 0.0  # chance proves nothing
+    assert epsilon_of_attack(0, 100, 0.5, 0.3) == 0.0
+    assert epsilon_of_attack(100, 100, 0.01) == pytest.approx(math.log(0.05**0.01 / 0.01))
+    # at most 5 % of attacks that do as well as ε allows prove more than ε
+    rng, eps = np.random.default_rng(0), 1.0
+    hits = rng.binomial(200, 1 - 0.5 / math.e, 2000)  # the most that ε = 1 allows
+    assert 0.01 < np.mean([epsilon_of_attack(h, 200, 0.5) > eps for h in hits]) <= 0.06
+
+
+def test_impossible_counts_are_refused(refused):
+    refused(lambda: epsilon_of_attack(11, 10, 0.5), "11 hits in 10 tries is impossible")
