@@ -40,6 +40,7 @@ ROOMS = {
     "membership": pf.attacks.membership,
     "metrics": pf.metrics,
     "privacy": pf.privacy,
+    "leak": pf.leak,
     "studies": studies,
     "contract": SimpleNamespace(
         __all__=["check_attack", "check_defense"],
@@ -144,6 +145,10 @@ def _valid() -> dict[str, dict[str, Any]]:
         },
         "pf.load": {"name": "mnist"},
         "pf.partition": {"labels": w.y, "clients": 2},
+        "pf.report": {
+            **{"model": w.net, "sent": w.upload[:1], "attacks": ["closed_form"]},
+            **{"evaluations": 1, "show": False},
+        },
         "pf.share": {"model": w.net, "x": w.x, "y": w.y},
         "data.Dataset": {f.name: getattr(w.data, f.name) for f in dataclasses.fields(w.data)},
         "data.Dataset.sample": {"n": 2},
@@ -244,6 +249,9 @@ def _valid() -> dict[str, dict[str, Any]]:
         "privacy.prior_bound": {"hits": 1, "tries": 10},
         "privacy.success_bound": {"kappa": 0.1, "sigma": 1.0},
         "privacy.success_bound_of_curve": {"kappa": 0.1, "curve": [(1.0, 1e-5)]},
+        "leak.Attempt": {"attack": "gs", "outcome": "not tried", "says": "nothing"},
+        "leak.LeakReport": _report(),
+        "leak.LeakReport.save": {"path": "/dev/null/none.html"},
         "studies.Study": {
             **{"name": "toy/study", "about": "none", "settings": lambda profile: {}},
             **{"cells": lambda settings: [], "compute": lambda settings, cell: {}},
@@ -252,6 +260,13 @@ def _valid() -> dict[str, dict[str, Any]]:
         "contract.check_attack": {"attack": pf.attacks.ClosedForm(), "upload": _flat()},
         "contract.check_defense": {"defense": pf.defenses.Prune(0.5), "federated": False},
     }
+
+
+@cache
+def _report() -> dict[str, Any]:
+    """The fields of a leak report."""
+    made = pf.report(**valid("pf.report"))
+    return {f.name: getattr(made, f.name) for f in dataclasses.fields(made)}
 
 
 @cache
