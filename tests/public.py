@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import tempfile
 from collections.abc import Callable, Iterator
 from functools import cache
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -251,7 +253,7 @@ def _valid() -> dict[str, dict[str, Any]]:
         "privacy.success_bound_of_curve": {"kappa": 0.1, "curve": [(1.0, 1e-5)]},
         "leak.Attempt": {"attack": "gs", "outcome": "not tried", "says": "nothing"},
         "leak.LeakReport": _report(),
-        "leak.LeakReport.save": {"path": "/dev/null/none.html"},
+        "leak.LeakReport.save": {"path": Path(tempfile.mkdtemp(), "leak.html")},
         "studies.Study": {
             **{"name": "toy/study", "about": "none", "settings": lambda profile: {}},
             **{"cells": lambda settings: [], "compute": lambda settings, cell: {}},
@@ -265,7 +267,8 @@ def _valid() -> dict[str, dict[str, Any]]:
 @cache
 def _report() -> dict[str, Any]:
     """The fields of a leak report."""
-    made = pf.report(**valid("pf.report"))
+    w = world()
+    made = pf.report(w.net, w.upload[:1], attacks=["closed_form"], evaluations=1, show=False)
     return {f.name: getattr(made, f.name) for f in dataclasses.fields(made)}
 
 

@@ -31,6 +31,10 @@ RESTARTS = 8
 PROPOSALS = 4096  # of SPEAR, at a time
 
 
+class TooSlow(PrivflError):
+    """Too few evaluations fit into the seconds."""
+
+
 @dataclass(frozen=True)
 class Budget:
     """Seconds for all attackers together, or evaluations for each search."""
@@ -99,6 +103,8 @@ class Trials:
             began = time.perf_counter()
             found = tool.run(self.upload, seed=self.seed)
             spent = time.perf_counter() - began
+        except TooSlow as error:
+            return Attempt(short, "not tried", f"not tried: {error}", letter)
         except PrivflError as error:
             return Attempt(short, "does not apply", f"does not apply: {error}", letter)
         return self.judged(short, tool, found, letter, spent)
@@ -119,7 +125,7 @@ class Trials:
         if size == "proposals":
             return _with(tool, proposals=max(PROPOSALS, min(most, fit)))
         if fit < FEWEST:
-            raise PrivflError(
+            raise TooSlow(
                 f"one evaluation takes {each:.2g} s here, so {max(fit, 0)} fit into its part of "
                 "the budget; give more seconds"
             )

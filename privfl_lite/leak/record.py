@@ -13,7 +13,7 @@ from torch import Tensor
 from .. import disk
 from ..arrays import Found
 from ..checking import Checked, checked
-from ..values import Holds, Kind, Text, Whole, Word
+from ..values import Holds, Kind, NotNegative, Text, Whole, Word
 
 SCHEMA = 1  # of the JSON; a field that changes its meaning raises it
 TABLE = Kind(dict)
@@ -36,7 +36,7 @@ class Attempt(Checked):
     says: Text
     letter: Text = "B"
     settings: Text = "none"
-    seconds: Annotated[float, Holds("a number", lambda v: v >= 0)] = 0.0
+    seconds: NotNegative = 0.0
     evaluations: Whole = 0
     cost: Annotated[tuple, Kind(tuple)] = ()
     misfit: Annotated[tuple, Kind(tuple)] = ()
