@@ -149,11 +149,8 @@ class Trials:
         found = paired(self.upload, found)
         misfit, cosine = consistency(self.upload, found)
         told: dict[str, Any] = {}
-        images = found.images
         if self.data is not None:
-            images, told = truth_scores(
-                found, self.data, self.upload.batch, self.gallery, self.seed
-            )
+            found, told = truth_scores(found, self.data, self.upload.batch, self.gallery, self.seed)
         hit = is_found(misfit, told.get("psnr", ()))
         return Attempt(
             name,
@@ -167,14 +164,14 @@ class Trials:
             misfit=tuple(misfit),
             cosine=tuple(cosine),
             labels=tuple(found.labels.tolist()),
-            images=images.detach().cpu(),
+            images=found.images.detach().cpu(),
             **{k: tuple(v) for k, v in told.items()},
         )
 
 
 def sentence(hit: bool, misfit: list[float], psnr: list[float], spent: float) -> str:
     """What came out, in a line."""
-    off = f"reproduces the upload to {100 * min(misfit):.2g} % of its length, {spent:.1f} s"
+    off = f"reproduces the upload to {100 * min(misfit):.2g} % of its length, {taken(spent)}"
     if not psnr:
         return f"{'found: ' if hit else 'not found: what it has '}{off}"
     sharp = sum(p >= SHARP for p in psnr)
@@ -182,6 +179,11 @@ def sentence(hit: bool, misfit: list[float], psnr: list[float], spent: float) ->
     if hit:
         return f"found {sharp} of {len(psnr)} at {SHARP:g} dB or more: {best}"
     return f"not found: {best}"
+
+
+def taken(seconds: float) -> str:
+    """Seconds, for people."""
+    return f"{seconds:.1f} s" if seconds >= 0.1 else "under 0.1 s"
 
 
 def _with(tool: Attack, **settings: Any) -> Attack:

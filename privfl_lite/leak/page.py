@@ -31,7 +31,7 @@ def page(report: LeakReport) -> str:
         "pictures": _attackers(report),
         "sent": _sent(report),
         "structure": _structure(report),
-        "privacy": _paragraph(report.privacy["says"]),
+        "privacy": _paragraph(report.privacy["says"] + "."),
         "changes": _list(report.changes) if report.changes else _paragraph(_nothing(report)),
         "settings": _settings(report),
     }
@@ -108,8 +108,8 @@ def _pictures(report: LeakReport) -> str:
         alts = [f"what {a.attack} found for image {i + 1}" for i in range(len(shown))]
         under = [_caption(a, i) for i in range(len(shown))]
         more = len(a.images) - len(shown)
-        title = f"{a.attack}: {a.says}" + (f" ({more} more are not shown)" if more > 0 else "")
-        parts.append(_row(title, shown, alts, under))
+        said = a.says + (f" ({more} more are not shown)" if more > 0 else "")
+        parts.append(_row(a.attack, shown, alts, under, said))
     return "\n".join(parts)
 
 
@@ -118,14 +118,17 @@ def _caption(a: Attempt, i: int) -> str:
     return f"label {a.labels[i]}{score}" if i < len(a.labels) else f"image {i + 1}{score}"
 
 
-def _row(title: str, images: list[Tensor], alts: Sequence[str], under: Sequence[str]) -> str:
+def _row(
+    title: str, images: list[Tensor], alts: Sequence[str], under: Sequence[str], said: str = ""
+) -> str:
     items = "".join(
         f'<li><figure><img src="data:image/png;base64,{color(x)}" alt="{escape(alt)}" '
         f'width="{x.shape[2]}" height="{x.shape[1]}"><figcaption>{escape(text)}</figcaption>'
         "</figure></li>"
         for x, alt, text in zip(images, alts, under, strict=True)
     )
-    return f'<h3>{escape(title)}</h3><ul class="pictures">{items}</ul>'
+    told = _paragraph(said) if said else ""
+    return f'<h3>{escape(title)}</h3>{told}<ul class="pictures">{items}</ul>'
 
 
 def _few_images(images: Tensor) -> list[Tensor]:
@@ -159,12 +162,13 @@ def _sent(report: LeakReport) -> str:
 
 def _structure(report: LeakReport) -> str:
     s = report.structure
+    on = s["recursion"]["on"]
     head = ("layer", "kind", "numbers in", "by own gradient", "by output", "open", "what it tells")
     rows = [
         (
             r["name"], r["kind"], f"{r['inputs']:,}", f"{r['by_gradient']:,}",
             f"{r['by_output']:,}", f"{max(0, r['left']):,}",
-            r["says"] + (" (counted by the recursion)" if r["measured"] else ""),
+            r["says"] + (f"; counts measured on {on}" if r["measured"] else ""),
         )
         for r in s["layers"]
     ]  # fmt: skip
@@ -173,10 +177,9 @@ def _structure(report: LeakReport) -> str:
         "the layer's own gradient fixes (at most, if the error signal is known), and its output "
         "(if that is known). What is open has no equation."
     )
-    own = s["recursion"]
     return (
         _paragraph(f"Labels. {s['labels']['says']}.")
-        + _paragraph(f"The way back through the layers (tried on {own['on']}): {own['says']}.")
+        + _paragraph(f"The way back through the layers (tried on {on}): {s['recursion']['says']}.")
         + _list(s["between"])
         + _table(says, head, rows, number=range(2, 6), wide=6)
     )
@@ -213,7 +216,8 @@ def _few(values: Sequence[float], form: str = ".3g") -> str:
 
 
 def _paragraph(text: str) -> str:
-    return f"<p>{escape(text.replace('..', '.'))}</p>"
+    text = text[:1].upper() + text[1:].removesuffix(".")
+    return f"<p>{escape(text)}.</p>"
 
 
 def _list(texts: Iterable[str]) -> str:

@@ -67,20 +67,20 @@ def paired(upload: Upload, found: Reconstruction) -> Reconstruction:
 
 def truth_scores(
     found: Reconstruction, data: Data, batch: int, gallery: Tensor | None, seed: int
-) -> tuple[Tensor, dict[str, Any]]:
-    """Images in the order of the truth, and PSNR, SSIM and ranks (of the gallery) of each."""
+) -> tuple[Reconstruction, dict[str, Any]]:
+    """Images and labels in the order of the truth; PSNR, SSIM and rank (in the gallery) of each."""
     x, _ = data
     order = matching(found.images, x, batch)
-    images = found.images[order]
+    found = replace(found, images=found.images[order], labels=found.labels[order])
     told: dict[str, Any] = {}
     if min(x.shape[2:]) >= 11:
-        values = compare(images, x)
+        values = compare(found.images, x)
         told = {"psnr": rounded(values["psnr"]), "ssim": rounded(values["ssim"], 4)}
     else:  # too small for SSIM's window
-        told = {"psnr": [round(v, 2) for v in _psnr(images, x)]}
+        told = {"psnr": [round(v, 2) for v in _psnr(found.images, x)]}
     if gallery is not None:
-        told["ranks"] = identify(images, x, gallery, batch=batch, seed=seed).ranks.tolist()
-    return images, told
+        told["ranks"] = identify(found.images, x, gallery, batch=batch, seed=seed).ranks.tolist()
+    return found, told
 
 
 def is_found(misfit: Sequence[float], psnr: Sequence[float]) -> bool:

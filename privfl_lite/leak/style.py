@@ -12,7 +12,8 @@ main { max-width: 60rem; margin: 0 auto; padding: 1.5rem 1rem 3rem; }
 h1 { font-size: 1.6rem; line-height: 1.2; margin: 0 0 .75rem; }
 h2 { font-size: 1.2rem; margin: 2.25rem 0 .5rem; border-bottom: 1px solid var(--line); }
 h3 { font-size: 1rem; margin: 1.25rem 0 .25rem; }
-p, li, td, th, dd { overflow-wrap: anywhere; }
+p, li, figcaption { overflow-wrap: anywhere; }
+td, th { overflow-wrap: break-word; }
 .verdict { border-left: .4rem solid var(--none); background: var(--pale); padding: .75rem 1rem;
   font-size: 1.15rem; margin: 0 0 1rem; }
 .verdict.found { border-color: var(--bad); }
@@ -29,7 +30,6 @@ caption { text-align: left; color: var(--soft); padding: .25rem 0; }
 th, td { text-align: left; vertical-align: top; padding: .3rem .6rem .3rem 0;
   border-bottom: 1px solid var(--line); }
 td.number, th.number { text-align: right; white-space: nowrap; }
-th { overflow-wrap: normal; }
 td.says { min-width: 14rem; }
 .pictures { display: flex; flex-wrap: wrap; gap: .75rem; list-style: none; margin: .25rem 0;
   padding: 0; }
@@ -40,6 +40,7 @@ figcaption { font-size: .8rem; color: var(--soft); }
 code, pre { font-family: ui-monospace, SFMono-Regular, Menlo, Consolas, monospace;
   font-size: .85rem; }
 pre { white-space: pre-wrap; overflow-wrap: anywhere; background: var(--pale); padding: .75rem; }
+h3 + p { margin: 0 0 .25rem; color: var(--soft); }
 @media print { nav { display: none; } main { max-width: none; padding: 0; }
   .scroll { overflow: visible; } figure, tr { break-inside: avoid; }
   h2, h3 { break-after: avoid; } }

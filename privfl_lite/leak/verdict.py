@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from .attackers import taken
 from .record import Attempt
 from .scores import SHARP
 
@@ -16,7 +17,7 @@ def verdict(attempts: Sequence[Attempt], seconds: float, interrupted: bool) -> s
     cut = ", stopped early" if interrupted else ""
     if hits:
         best = max(hits, key=lambda a: (_mean(a.psnr), -_mean(a.misfit)))
-        by = f"by {best.attack} in {best.seconds:.1f} s, under letter {best.letter}"
+        by = f"by {best.attack} in {taken(best.seconds)}, under letter {best.letter}"
         return f"Found: {_what(best)}, {by}{cut}."
     ran = [a.attack for a in attempts if a.ran]
     if not ran:
