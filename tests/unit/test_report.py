@@ -10,6 +10,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pytest
 import torch
@@ -21,6 +22,7 @@ from privfl_lite.leak import LeakReport, attackers
 from privfl_lite.leak.record import SCHEMA
 from privfl_lite.leak.structure import rank_of
 
+ROOT = Path(__file__).resolve().parents[2]
 PRIVFL = [sys.executable, "-m", "privfl_lite.cli"]
 QUICK = {"evaluations": 20, "show": False}
 
@@ -525,3 +527,27 @@ def test_an_interrupted_command_writes_its_files(files, tmp_path):
     assert process.returncode == 0 and "stopped at gs" in error, error
     assert "Found" in shown and json.loads(out.read_text())["interrupted"] is True
     assert "stopped early" in html.read_text()
+
+
+# --- the case studies ---
+
+CASES = {
+    "resnet18": ("Not found by idlg, gs", "ResNet"),
+    "plain_loop": ("Found: 8 images that reproduce the upload", "Sequential"),
+    "five_steps": ("Not found by", "lenet"),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_case_study_runs_from_nothing_in_under_fifteen_lines(name, tmp_path, monkeypatch, capsys):
+    """With few evaluations in place of its seconds; what algebra finds, it finds all the same."""
+    code = (ROOT / "examples" / "report" / f"{name}.py").read_text(encoding="utf-8")
+    lines = [n for n in code.splitlines() if n and not n.startswith(("import", "from", '"""'))]
+    assert len(lines) < 15
+    few, count = re.subn(r"seconds=\d+", "evaluations=2, show=False", code)
+    assert count == 1
+    monkeypatch.chdir(tmp_path)
+    exec(compile(few, f"{name}.py", "exec"), {})
+    verdict, model = CASES[name]
+    assert capsys.readouterr().out.startswith(verdict)
+    assert f"<h1>Leak report: {model}</h1>" in (tmp_path / f"{name}.html").read_text()
