@@ -21,7 +21,7 @@ def pack(image: Tensor) -> str:
     return base64.b64encode(file.getvalue()).decode()
 
 
-def color(image: Tensor) -> str:
+def pack_color(image: Tensor) -> str:
     """An image (C, H, W) as PNG in base64, in color if it has three channels, else its mean."""
     file = io.BytesIO()
     x = as_image(image) if len(image) == 3 else as_image(image).mean(0, keepdim=True)
@@ -46,3 +46,9 @@ def unpack(text: str) -> Tensor:
         return torch.from_numpy(pixels)[None].float() / 255
     side = int(len(text) ** 0.5)
     return torch.tensor([int(v, 16) / 15 for v in text]).view(1, side, side)
+
+
+def unpack_color(text: str) -> Tensor:
+    """The image (3, H, W) in [0, 1] that ``pack_color`` wrote."""
+    pixels = np.array(Image.open(io.BytesIO(base64.b64decode(text))).convert("RGB"))
+    return torch.from_numpy(pixels).permute(2, 0, 1).float() / 255

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..pictures import color
+from ..pictures import pack_color
 from .record import Attempt, LeakReport
 from .style import CSS
 
@@ -122,7 +122,7 @@ def _row(
     title: str, images: list[Tensor], alts: Sequence[str], under: Sequence[str], said: str = ""
 ) -> str:
     items = "".join(
-        f'<li><figure><img src="data:image/png;base64,{color(x)}" alt="{escape(alt)}" '
+        f'<li><figure><img src="data:image/png;base64,{pack_color(x)}" alt="{escape(alt)}" '
         f'width="{x.shape[2]}" height="{x.shape[1]}"><figcaption>{escape(text)}</figcaption>'
         "</figure></li>"
         for x, alt, text in zip(images, alts, under, strict=True)

@@ -16,6 +16,7 @@ from ... import attacks, metrics, models
 from ...batches import Data
 from ...client import share
 from ...data import Dataset, load
+from ...pictures import pack
 from ...runtime import seeded
 from ...wire import Facts, Plan, Upload
 from ..base import Study
@@ -28,9 +29,9 @@ def _settings(profile: str) -> dict:
     return {
         "data": "mnist",
         "networks": list(range(20 if large else 3)),
-        "steps": 1000 if large else 300,
+        "steps": 1000 if large else 200,
         "eta": 0.5,
-        "local_steps": 5,
+        "local_steps": 4,
         "momentum": 0.9,
         "clients": 4,
     }
@@ -127,24 +128,32 @@ CAUSES: dict[str, Callable[[dict, Dataset, int], Readings]] = {
 }
 
 
-def _score(upload: Upload, steps: int, data: Data, seed: int) -> float:
-    """PSNR of what is found; of one image where there are several, the one it fits best."""
+def _tried(upload: Upload, steps: int, data: Data, seed: int) -> tuple[float, str]:
+    """PSNR of what is found, of one image where there are several, the one it fits best; and the
+    first of what was found, as a picture.
+    """
     found = attacks.IDLG(steps=steps, show=False).run(upload, seed=seed)
     x = data[0].to(found.images)
     if len(found.images) < len(x):
         every = metrics.psnr(metrics.as_image(found.images).expand_as(x), x)
-        return round(every.max().item(), 2)
-    return round(metrics.compare(found.images, x, match=True)["psnr"].mean().item(), 2)
+        return round(every.max().item(), 2), pack(found.images[0])
+    order = metrics.assign(found.images, x)
+    score = metrics.compare(found.images[order], x)["psnr"].mean().item()
+    return round(score, 2), pack(found.images[order[0]])
 
 
 def _compute(settings: dict, cell: dict) -> dict:
     ds = load(settings["data"])
-    before, after = [], []
+    told: dict[str, list[float]] = {"psnr_before": [], "psnr_after": []}
+    pictures: dict[str, str] = {}
     for seed in settings["networks"]:
         wrong, right, data = CAUSES[cell["cause"]](settings, ds, seed)
-        before.append(_score(wrong, settings["steps"], data, seed))
-        after.append(_score(right, settings["steps"], data, seed))
-    return {"psnr_before": before, "psnr_after": after}
+        shown = {"truth": pack(data[0][0])}
+        for when, upload in (("before", wrong), ("after", right)):
+            score, shown[when] = _tried(upload, settings["steps"], data, seed)
+            told[f"psnr_{when}"].append(score)
+        pictures = pictures or shown
+    return {**told, "pictures": pictures}
 
 
 STUDY = Study(

@@ -7,7 +7,7 @@ from torch.nn.functional import cross_entropy
 
 from ...data import load
 from ...leak import LeakReport, report
-from ...pictures import color
+from ...pictures import pack_color
 from ...runtime import seeded, torchvision
 from ..base import Study
 
@@ -46,7 +46,7 @@ def _compute(settings: dict, cell: dict) -> dict:
         "layers": len(made.structure["layers"]),
         "labels": made.structure["labels"]["says"],
         "recursion": made.structure["recursion"]["says"],
-        "truth": color(made.truth[0]),
+        "truth": pack_color(made.truth[0]),
         "attempts": [
             {
                 "attack": a.attack,
@@ -55,7 +55,7 @@ def _compute(settings: dict, cell: dict) -> dict:
                 "misfit": list(a.misfit),
                 "image_rank": list(a.ranks),
                 "seconds": a.seconds,
-                "found": None if a.images is None else color(a.images[0]),
+                "found": None if a.images is None else pack_color(a.images[0]),
             }
             for a in made.attempts
         ],
