@@ -51,4 +51,4 @@ def unpack(text: str) -> Tensor:
 def unpack_color(text: str) -> Tensor:
     """The image (3, H, W) in [0, 1] that ``pack_color`` wrote."""
     pixels = np.array(Image.open(io.BytesIO(base64.b64decode(text))).convert("RGB"))
-    return torch.from_numpy(pixels).permute(2, 0, 1).float() / 255
+    return torch.as_tensor(pixels, device="cpu").permute(2, 0, 1).float() / 255

@@ -70,6 +70,7 @@ class Trials:
     data: Data | None
     gallery: Any
     show: bool
+    guess: float = 1.0  # the misfit of a blind guess
 
     def run(self, names: Sequence[str]) -> Iterator[Attempt]:
         """The attempts, as they end."""
@@ -151,7 +152,7 @@ class Trials:
         told: dict[str, Any] = {}
         if self.data is not None:
             found, told = truth_scores(found, self.data, self.upload.batch, self.gallery, self.seed)
-        hit = is_found(misfit, told.get("psnr", ()))
+        hit = is_found(misfit, self.guess, told.get("psnr", ()))
         return Attempt(
             name,
             "found" if hit else "not found",

@@ -83,4 +83,4 @@ def _count(labels: Any, x: Tensor | None) -> int:
     """How many examples stand behind an upload, where that was not said."""
     if x is not None:
         return len(x)
-    return 1 if labels is None else max(1, torch.as_tensor(labels).numel())
+    return 1 if labels is None else max(1, torch.as_tensor(labels, device="cpu").numel())

@@ -16,7 +16,10 @@ METHODS = ("probes", "quotients", "signs")
 
 
 def labels(upload: Upload, truth: Tensor | None, seed: int) -> dict[str, Any]:
-    """How readable labels are, what is read from the first upload, and how sure that is."""
+    """How readable labels are, what is read from the first upload, and how sure that is.
+
+    ``truth``: the labels behind all uploads, the first upload's first.
+    """
     if upload.knows.labels is not None:
         return _told("granted", "granted to the attacker, so they were not read", {}, truth)
     read: dict[str, list[int]] = {}
@@ -43,9 +46,9 @@ def labels(upload: Upload, truth: Tensor | None, seed: int) -> dict[str, Any]:
 def _told(level: str, says: str, read: dict, truth: Tensor | None) -> dict[str, Any]:
     right = None
     if truth is not None and read and not truth.is_floating_point():
-        left = Counter(truth.tolist()) & Counter(next(iter(read.values())))
-        right = sum(left.values())
-        says += f"; {right} of {len(truth)} right"
+        first = next(iter(read.values()))
+        right = sum((Counter(truth[: len(first)].tolist()) & Counter(first)).values())
+        says += f"; {right} of {len(first)} right"
     return {"level": level, "says": says, "read": read, "right": right}
 
 

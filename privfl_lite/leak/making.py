@@ -26,6 +26,7 @@ from .given import SENT, As, as_upload
 from .labels import labels as read_labels
 from .record import Attempt, LeakReport
 from .recursion import recursion
+from .scores import blind
 from .spent import privacy
 from .structure import structure
 from .verdict import verdict
@@ -78,14 +79,16 @@ def report(
     _check_truth(upload, data, gallery)
     known = _name(defense)
     names = chosen(upload, known, attacks)
-    trials = Trials(upload, Budget(seconds, evaluations), seed, data, gallery, show)
+    guess = blind(upload, seed)
+    trials = Trials(upload, Budget(seconds, evaluations), seed, data, gallery, show, guess)
     began = time.perf_counter()
     counted = structure(upload, recursion(upload, seed))
     counted["labels"] = read_labels(upload, None if data is None else data[1], seed)
+    counted["blind_misfit"] = guess
     attempts, interrupted = _tried(trials, names)
     told, stopped = ([], False) if interrupted else _changes(upload, attempts, seed)
     return LeakReport(
-        verdict=verdict(attempts, time.perf_counter() - began, interrupted),
+        verdict=verdict(attempts, guess, time.perf_counter() - began, interrupted),
         sent=_sent(upload, taken),
         structure=counted,
         attempts=tuple(attempts),

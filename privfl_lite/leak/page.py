@@ -92,7 +92,12 @@ def _attackers(report: LeakReport) -> str:
     table = _table(says, head, rows, number=range(3, 10)) if rows else ""
     refused = [f"{a.attack}: {a.says}" for a in report.attempts if not a.ran]
     rest = f"<h3>Attackers that did not run</h3>{_list(refused)}" if refused else ""
-    return _pictures(report) + table + rest
+    guess = 100 * report.structure["blind_misfit"]
+    blind = _paragraph(
+        f"A blind guess, gray or noise with the labels read, misses {guess:.3g} % of the length; "
+        "a small misfit means little where that is small, too"
+    )
+    return _pictures(report) + table + blind + rest
 
 
 def _pictures(report: LeakReport) -> str:

@@ -14,7 +14,7 @@ from ..runtime import PrivflError, generator
 from ..wire import Upload
 from .structure import seen_shapes
 
-PACE = 1e9  # multiplications a second that algebra in double precision does, on one slow core
+PACE = 3e9  # multiplications a second that algebra in double precision does, on one slow core
 PATIENCE = 10.0  # seconds that counting may take
 
 

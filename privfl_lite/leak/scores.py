@@ -10,14 +10,18 @@ import torch
 from torch import Tensor
 
 from ..attacks import Reconstruction
+from ..attacks.labels import known_labels
 from ..batches import Data
 from ..gradients import Tensors
 from ..metrics import compare, identify
 from ..metrics.judge import HIGHEST, matching, rounded
+from ..runtime import PrivflError, generator
 from ..wire import Upload
 
 SHARP = 20.0  # dB: an image is counted as found from here on
-CLOSE = 0.01  # of the upload's length: what reproduces it to less is counted as found
+CLOSE = 0.01  # of the upload's length: what reproduces it to less is counted as found,
+BETTER = 10  # if a blind guess misses by so many times more
+BLIND = 3  # guesses of noise, beside one of gray
 
 
 def consistency(upload: Upload, found: Reconstruction) -> tuple[list[float], list[float]]:
@@ -37,6 +41,25 @@ def consistency(upload: Upload, found: Reconstruction) -> tuple[list[float], lis
     misfit = (apart / b.clamp(min=1e-30)).sqrt()
     cosine = both / (a * b).clamp(min=1e-30).sqrt()
     return _plain(misfit), _plain(cosine)
+
+
+def blind(upload: Upload, seed: int) -> float:
+    """The misfit of guesses that never saw the upload but for its labels: gray, and noise.
+
+    Where it is small, the upload hardly depends on the images (as behind many layers that shrink
+    what they see), and that an image reproduces it says nothing.
+    """
+    like, shape = next(upload.model.parameters()), (len(upload) * upload.batch, *upload.model.shape)
+    cost = like.new_zeros(len(upload))
+    try:
+        labels = known_labels(upload, seed)
+    except PrivflError:
+        labels = like.new_zeros(len(upload), upload.batch, dtype=torch.long)
+    guesses = [like.new_full(shape, 0.5)]
+    guesses += [torch.rand(shape, generator=generator(seed, 5, i)).to(like) for i in range(BLIND)]
+    y = labels.argmax(-1) if labels.is_floating_point() else labels
+    found = (Reconstruction(x, y.flatten(), cost) for x in guesses)
+    return min(min(consistency(upload, f)[0]) for f in found)
 
 
 def paired(upload: Upload, found: Reconstruction) -> Reconstruction:
@@ -83,11 +106,14 @@ def truth_scores(
     return found, told
 
 
-def is_found(misfit: Sequence[float], psnr: Sequence[float]) -> bool:
+def close(misfit: Sequence[float], guess: float) -> int:
+    """How many uploads are reproduced, and far better than by a blind guess."""
+    return sum(m <= min(CLOSE, guess / BETTER) for m in misfit)
+
+
+def is_found(misfit: Sequence[float], guess: float, psnr: Sequence[float]) -> bool:
     """By the truth where it is known: one image or more; else by the upload."""
-    if psnr:
-        return max(psnr) >= SHARP
-    return bool(misfit) and min(misfit) <= CLOSE
+    return max(psnr) >= SHARP if psnr else close(misfit, guess) > 0
 
 
 def _psnr(images: Tensor, x: Tensor) -> list[float]:

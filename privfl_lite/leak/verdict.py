@@ -6,26 +6,26 @@ from collections.abc import Sequence
 
 from .attackers import taken
 from .record import Attempt
-from .scores import SHARP
+from .scores import SHARP, close
 
 DOUBT = "this is no proof of safety"
 
 
-def verdict(attempts: Sequence[Attempt], seconds: float, interrupted: bool) -> str:
+def verdict(attempts: Sequence[Attempt], guess: float, seconds: float, interrupted: bool) -> str:
     """What the best attacker found, or who did not find anything within how long."""
     hits = [a for a in attempts if a.outcome == "found"]
     cut = ", stopped early" if interrupted else ""
     if hits:
         best = max(hits, key=lambda a: (_mean(a.psnr), -_mean(a.misfit)))
         by = f"by {best.attack} in {taken(best.seconds)}, under letter {best.letter}"
-        return f"Found: {_what(best)}, {by}{cut}."
+        return f"Found: {_what(best, guess)}, {by}{cut}."
     ran = [a.attack for a in attempts if a.ran]
     if not ran:
         return f"Not found: none of {len(attempts)} attackers applies or had time{cut} ({DOUBT})."
     return f"Not found by {', '.join(ran)} within {seconds:.0f} s{cut} ({DOUBT})."
 
 
-def _what(best: Attempt) -> str:
+def _what(best: Attempt, guess: float) -> str:
     count = len(best.labels)
     images = "image" if count == 1 else "images"
     if best.psnr:
@@ -33,7 +33,9 @@ def _what(best: Attempt) -> str:
         return f"{sharp} of {count} {images} at {SHARP:g} dB or more (best {max(best.psnr):.1f} dB)"
     off = 100 * min(best.misfit)
     whose = "an image that reproduces" if count == 1 else f"{count} images that reproduce"
-    return f"{whose} the upload to {off:.2g} % of its length"
+    many = len(best.misfit)
+    sent = "the upload" if many == 1 else f"{close(best.misfit, guess)} of {many} uploads"
+    return f"{whose} {sent} to {off:.2g} % of the length (a blind guess: {100 * guess:.2g} %)"
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -116,6 +116,23 @@ def test_nobody_who_applies_is_no_good_news_either(digits):
     assert "no proof of safety" in made.verdict
 
 
+def test_a_small_misfit_is_nothing_where_a_blind_guess_has_it_too():
+    """Behind 13 untrained layers in eval mode the upload hardly depends on the image."""
+    net = pf.models.build("vgg16", (3, 32, 32), 10)
+    x = torch.rand(1, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+    made = pf.report(net, pf.share(net, x, torch.tensor([2])), attacks=["gs"], **QUICK)
+    (hit,) = made.attempts
+    assert hit.misfit[0] < 0.01 and made.structure["blind_misfit"] < 0.01
+    assert hit.outcome == "not found" and made.verdict.startswith("Not found by gs")
+
+
+def test_several_uploads_are_counted_one_by_one(digits):
+    x, y = digits.sample(3, seed=3)
+    net = pf.models.build("lenet", digits)
+    made = pf.report(net, pf.share(net, x, y, each=1), attacks=["recursive"], **QUICK)
+    assert made.verdict.startswith("Found: 3 images that reproduce 3 of 3 uploads to")
+
+
 # --- structure ---
 
 
@@ -338,7 +355,9 @@ def test_the_json_has_these_fields_and_a_number_for_their_meaning(one, nothing):
         held = json.loads(report.to_json())
         assert set(held) == FIELDS and held["schema"] == SCHEMA == 1
         assert all(set(a) == OF_ATTEMPT for a in held["attempts"])
-        assert {"layers", "between", "recursion", "labels"} == set(held["structure"])
+        assert {"layers", "between", "recursion", "labels", "blind_misfit"} == set(
+            held["structure"]
+        )
         assert held["settings"]["versions"]["privfl_lite"] == pf.__version__
         assert held["settings"]["command"].startswith("pf.report(model, sent")
 

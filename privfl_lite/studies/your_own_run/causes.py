@@ -30,7 +30,7 @@ def _settings(profile: str) -> dict:
         "data": "mnist",
         "networks": list(range(20 if large else 3)),
         "steps": 1000 if large else 200,
-        "eta": 0.5,
+        "eta": 0.01,
         "local_steps": 4,
         "momentum": 0.9,
         "clients": 4,
@@ -98,7 +98,7 @@ def _batch_norm(settings: dict, ds: Dataset, seed: int) -> Readings:
 def by_name(y: Tensor) -> Tensor:
     """Digits as a loader numbers them that sorts the names of its classes as text."""
     order = sorted(WORDS)
-    return torch.tensor([order.index(WORDS[c]) for c in y.tolist()])
+    return torch.tensor([order.index(WORDS[c]) for c in y.tolist()], device=y.device)
 
 
 WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
