@@ -1,1 +1,0 @@
-"""Studies of the chapter "Your own run"."""
