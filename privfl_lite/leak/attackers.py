@@ -21,7 +21,7 @@ from ..runtime import PrivflError
 from ..wire import Upload
 from .record import Attempt
 from .recursion import too_long
-from .scores import SHARP, consistency, is_found, paired, truth_scores
+from .scores import SHARP, consistency, is_found, paired, percent, truth_scores
 
 ALGEBRA = ("closed_form", "recursive")
 UNMIXING = ("spear", "components")
@@ -172,7 +172,7 @@ class Trials:
 
 def sentence(hit: bool, misfit: list[float], psnr: list[float], spent: float) -> str:
     """What came out, in a line."""
-    off = f"reproduces the upload to {100 * min(misfit):.2g} % of its length, {taken(spent)}"
+    off = f"reproduces the upload to {percent(min(misfit))} of its length, {taken(spent)}"
     if not psnr:
         return f"{'found: ' if hit else 'not found: what it has '}{off}"
     sharp = sum(p >= SHARP for p in psnr)

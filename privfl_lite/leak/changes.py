@@ -23,7 +23,7 @@ from ..wire import Upload
 from .attackers import ALGEBRA, PROPOSALS, UNMIXING
 from .record import Attempt
 from .recursion import probed, too_long
-from .scores import SHARP
+from .scores import SHARP, percent
 
 QUICK = 5.0  # seconds within which an attacker must have ended to be asked again
 MANY = 8
@@ -49,7 +49,7 @@ def changes(upload: Upload, attempts: Sequence[Attempt], seed: int) -> Iterator[
         most = max(searched, key=lambda a: a.evaluations)
         yield (
             f"Time: the longest search, {most.attack}, had {most.evaluations} evaluations in "
-            f"{most.seconds:.0f} s and still missed {100 * min(most.misfit):.2g} % of the upload's "
+            f"{most.seconds:.0f} s and still missed {percent(min(most.misfit))} of the upload's "
             "length; an attacker has days."
         )
 

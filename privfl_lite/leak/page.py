@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ..pictures import pack_color
 from .record import Attempt, LeakReport
+from .scores import percent
 from .style import CSS
 
 SIDE = 112  # pixels: larger pictures are shrunk to this
@@ -75,7 +76,7 @@ def _attackers(report: LeakReport) -> str:
             f"{a.seconds:.1f}",
             f"{a.evaluations:,}",
             _few(a.cost),
-            " ".join(f"{100 * m:.3g} %" for m in a.misfit[:4]),
+            " ".join(percent(m) for m in a.misfit[:4]),
             _few(a.cosine),
             _few(a.psnr, ".1f"),
             _few(a.ranks, "d"),
@@ -92,9 +93,9 @@ def _attackers(report: LeakReport) -> str:
     table = _table(says, head, rows, number=range(3, 10)) if rows else ""
     refused = [f"{a.attack}: {a.says}" for a in report.attempts if not a.ran]
     rest = f"<h3>Attackers that did not run</h3>{_list(refused)}" if refused else ""
-    guess = 100 * report.structure["blind_misfit"]
+    guess = percent(report.structure["blind_misfit"])
     blind = _paragraph(
-        f"A blind guess, gray or noise with the labels read, misses {guess:.3g} % of the length; "
+        f"A blind guess, gray or noise with the labels read, misses {guess} of the length; "
         "a small misfit means little where that is small, too"
     )
     return _pictures(report) + table + blind + rest
@@ -168,19 +169,19 @@ def _sent(report: LeakReport) -> str:
 def _structure(report: LeakReport) -> str:
     s = report.structure
     on = s["recursion"]["on"]
-    head = ("layer", "kind", "numbers in", "by own gradient", "by output", "open", "what it tells")
-    rows = [
-        (
-            r["name"], r["kind"], f"{r['inputs']:,}", f"{r['by_gradient']:,}",
-            f"{r['by_output']:,}", f"{max(0, r['left']):,}",
-            r["says"] + (f"; counts measured on {on}" if r["measured"] else ""),
-        )
-        for r in s["layers"]
-    ]  # fmt: skip
+    head = ("layer", "kind", "numbers in", "own gradient", "output", "open", "what it tells")
+    rows = []
+    for r in s["layers"]:
+        most, least = ("", "") if r["measured"] else ("≤ ", "≥ ")
+        told = f"; counts measured on {on}" if r["measured"] else ""
+        fixed = f"{most}{r['by_gradient']:,}", f"{most}{r['by_output']:,}"
+        left = f"{least}{max(0, r['left']):,}"
+        rows.append((r["name"], r["kind"], f"{r['inputs']:,}", *fixed, left, r["says"] + told))
     says = (
         "Layers with weights on the wire: for one image, how many numbers enter, how many of them "
-        "the layer's own gradient fixes (at most, if the error signal is known), and its output "
-        "(if that is known). What is open has no equation."
+        "the layer's own gradient fixes if the error signal is known, and its output if that is "
+        "known. What is open has no equation. With ≤ and ≥ it is a bound from shapes: it does not "
+        "say that an attacker gets so far."
     )
     return (
         _paragraph(f"Labels. {s['labels']['says']}.")
@@ -251,6 +252,6 @@ def _table(
     label = escape(caption.partition(".")[0])
     return (
         f'<div class="scroll" tabindex="0" role="region" aria-label="{label}"><table>'
-        f"<caption>{escape(caption)}</caption><thead><tr>{heads}</tr></thead>"
+        f"<caption><span>{escape(caption)}</span></caption><thead><tr>{heads}</tr></thead>"
         f"<tbody>{body}</tbody></table></div>"
     )

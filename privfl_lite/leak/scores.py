@@ -122,6 +122,11 @@ def _psnr(images: Tensor, x: Tensor) -> list[float]:
     return psnr(as_image(images), x).clamp(max=HIGHEST).tolist()
 
 
+def percent(part: float) -> str:
+    """A part of the upload's length, for people."""
+    return f"{100 * part:.0f} %" if 0.1 <= part < 100 else f"{100 * part:.2g} %"
+
+
 def _dot(a: Tensors, b: Tensors) -> Tensor:
     return torch.stack([(a[n] * b[n]).double().flatten(1).sum(1) for n in a]).sum(0)
 

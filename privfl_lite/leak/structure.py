@@ -171,5 +171,8 @@ def _between(net: Net, mode: str) -> list[str]:
         said.append(f"{name} × {n}: smooth, so searches have a slope everywhere.")
     relu = sum(isinstance(m, nn.ReLU) for m in parts)
     if relu:
-        said.append(f"ReLU × {relu}: units that are off leave zeros, which SPEAR reads.")
+        said.append(
+            f"ReLU × {relu}: units that are off leave zeros, which SPEAR reads if "
+            "a dense layer comes first."
+        )
     return said

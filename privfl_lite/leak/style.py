@@ -27,6 +27,7 @@ nav ul { display: flex; flex-wrap: wrap; gap: .25rem 1rem; list-style: none; mar
   outline-offset: .1rem; }
 table { border-collapse: collapse; font-size: .9rem; width: 100%; }
 caption { text-align: left; color: var(--soft); padding: .25rem 0; }
+caption span { display: block; position: sticky; left: 0; max-width: calc(100vw - 2rem); }
 th, td { text-align: left; vertical-align: top; padding: .3rem .6rem .3rem 0;
   border-bottom: 1px solid var(--line); }
 td.number, th.number { text-align: right; white-space: nowrap; }

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from .attackers import taken
 from .record import Attempt
-from .scores import SHARP, close
+from .scores import SHARP, close, percent
 
 DOUBT = "this is no proof of safety"
 
@@ -31,11 +31,11 @@ def _what(best: Attempt, guess: float) -> str:
     if best.psnr:
         sharp = sum(p >= SHARP for p in best.psnr)
         return f"{sharp} of {count} {images} at {SHARP:g} dB or more (best {max(best.psnr):.1f} dB)"
-    off = 100 * min(best.misfit)
+    off = percent(min(best.misfit))
     whose = "an image that reproduces" if count == 1 else f"{count} images that reproduce"
     many = len(best.misfit)
     sent = "the upload" if many == 1 else f"{close(best.misfit, guess)} of {many} uploads"
-    return f"{whose} {sent} to {off:.2g} % of the length (a blind guess: {100 * guess:.2g} %)"
+    return f"{whose} {sent} to {off} of the length (a blind guess: {percent(guess)})"
 
 
 def _mean(values: Sequence[float]) -> float:
