@@ -20,7 +20,7 @@ from torch.nn.functional import cross_entropy
 import privfl_lite as pf
 from privfl_lite.leak import LeakReport, attackers
 from privfl_lite.leak.record import SCHEMA
-from privfl_lite.leak.structure import rank_of
+from privfl_lite.leak.structure import lone_rows, rank_of
 
 ROOT = Path(__file__).resolve().parents[2]
 PRIVFL = [sys.executable, "-m", "privfl_lite.cli"]
@@ -172,6 +172,17 @@ def test_the_rank_of_a_dense_gradient_is_the_batch(digits, batch):
     assert rank_of(upload.tensors["features.1.weight"][0]) == batch
     made = pf.report(upload.model, upload, attacks=["closed_form"], **QUICK)
     assert f"of rank {batch} (at most 64)" in made.structure["layers"][0]["says"]
+
+
+def test_lone_rows_are_units_that_are_on_for_one_image(digits):
+    """Those of images with two such units or more: a single one has nobody to agree with."""
+    x, y = digits.sample(3, seed=2)
+    net = pf.models.build("mlp", digits)
+    sent = pf.share(net, x, y).tensors
+    on = net.features(x) > 0  # (3, units)
+    alone = on[:, on.sum(0) == 1].sum(1)
+    want = int(alone[alone > 1].sum())
+    assert want > 5 and lone_rows(sent["features.1.weight"], sent["features.1.bias"]) == want
 
 
 def test_batch_norm_and_pooling_are_told_with_their_mode(digits):
