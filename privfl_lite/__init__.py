@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from .data import load, partition
     from .errors import PrivflError
     from .federated import FedAvg, fedavg
+    from .leak import report
     from .runtime import device
     from .wire import Clip, Facts, Noise, Plan, Upload
 
@@ -44,6 +45,7 @@ __all__ = [
     "models",
     "partition",
     "privacy",
+    "report",
     "share",
 ]
 _HOMES = {
@@ -58,6 +60,7 @@ _HOMES = {
     "fedavg": "federated",
     "load": "data",
     "partition": "data",
+    "report": "leak",
     "share": "client",
 }
 _ROOMS = {room.name for room in iter_modules(__path__)}

@@ -1,7 +1,8 @@
-"""The command line: ``privfl attack | train | epsilon | study | compare | fetch | doctor``.
+"""The command line: ``privfl attack | report | train | epsilon | study | compare | …``.
 
-Results go to standard output as text, and to files with ``--json`` and ``--png``; progress goes to
-standard error. Bad input: one sentence and exit code 2. Ctrl-C: what is done by then is written.
+Results go to standard output as text, and to files with ``--json``, ``--png`` and ``--html``;
+progress goes to standard error. Bad input: one sentence and exit code 2. Ctrl-C: what is done by
+then is written.
 Files are tried before the work; if a disk fills up meanwhile, what they would hold is printed.
 Nothing slow is imported before a command runs: help and the answer to a typo come at once.
 """
@@ -38,12 +39,12 @@ def _json_text(result: dict) -> str:
 
 def _check_outputs(args: argparse.Namespace) -> None:
     """Refuse a file that cannot be written before the work, not after it."""
-    for option in ("json", "png", "csv", "checkpoint"):
+    for option in ("json", "png", "csv", "html", "checkpoint"):
         path = getattr(args, option, None)
         if path == "":
             raise PrivflError(f"--{option} needs the name of a file")
-        if option == "png" and path and not path.endswith(".png"):
-            raise PrivflError(f"--png {path}: the name must end in .png")
+        if option in ("png", "html") and path and not path.endswith(f".{option}"):
+            raise PrivflError(f"--{option} {path}: the name must end in .{option}")
         if path:
             try:
                 disk.check_writable(Path(path))
@@ -100,6 +101,7 @@ def main(argv: list[str] | None = None) -> int:
             import torch  # slow
 
             torch.set_num_threads(args.threads)
+        args.words = sys.argv[1:] if argv is None else argv
         args.outputs = {}  # option -> what goes into its file; a command adds its own
         with _quiet(args.quiet):
             result = args.run(args)

@@ -1,4 +1,4 @@
-"""Small gray pictures as text, to store in results and to show on pages."""
+"""Small pictures as text, to store in results and to show on pages."""
 
 from __future__ import annotations
 
@@ -18,6 +18,15 @@ def pack(image: Tensor) -> str:
     file = io.BytesIO()
     grays = (15 * as_image(image)[0]).round().byte() * 17
     Image.fromarray(grays.cpu().numpy()).save(file, "PNG", optimize=True)
+    return base64.b64encode(file.getvalue()).decode()
+
+
+def pack_color(image: Tensor) -> str:
+    """An image (C, H, W) as PNG in base64, in color if it has three channels, else its mean."""
+    file = io.BytesIO()
+    x = as_image(image) if len(image) == 3 else as_image(image).mean(0, keepdim=True)
+    pixels = (255 * x).round().byte().cpu().permute(1, 2, 0).numpy()
+    Image.fromarray(pixels if len(x) == 3 else pixels[..., 0]).save(file, "PNG", optimize=True)
     return base64.b64encode(file.getvalue()).decode()
 
 

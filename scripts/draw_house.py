@@ -76,8 +76,8 @@ def roof() -> list[str]:
     edge = f'stroke="{DEEP}" stroke-width="2"'
     return [
         f'<path d="M62 12H318L374 82H6Z" fill="{STONE}" {edge}/>',
-        text(190, 42, "studies · teach · commands · cli", 14, more='font-weight="600"'),
-        text(190, 62, "tables, pages and the command line", 12),
+        text(190, 42, "leak · studies · teach · commands · cli", 14, more='font-weight="600"'),
+        text(190, 62, "reports, tables, pages and the command line", 12),
     ]
 
 

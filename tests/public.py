@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import tempfile
 from collections.abc import Callable, Iterator
 from functools import cache
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -40,6 +42,7 @@ ROOMS = {
     "membership": pf.attacks.membership,
     "metrics": pf.metrics,
     "privacy": pf.privacy,
+    "leak": pf.leak,
     "studies": studies,
     "client_checks": SimpleNamespace(
         __all__=["d_snr", "d_snr_by_layer", "example_norms"],
@@ -149,6 +152,10 @@ def _valid() -> dict[str, dict[str, Any]]:
         },
         "pf.load": {"name": "mnist"},
         "pf.partition": {"labels": w.y, "clients": 2},
+        "pf.report": {
+            **{"model": w.net, "sent": w.upload[:1], "attacks": ["closed_form"]},
+            **{"evaluations": 1, "show": False},
+        },
         "pf.share": {"model": w.net, "x": w.x, "y": w.y},
         "data.Dataset": {f.name: getattr(w.data, f.name) for f in dataclasses.fields(w.data)},
         "data.Dataset.sample": {"n": 2},
@@ -262,6 +269,9 @@ def _valid() -> dict[str, dict[str, Any]]:
         "privacy.epsilon_of_attack": {"hits": 9, "tries": 10, "kappa": 0.1},
         "privacy.success_bound": {"kappa": 0.1, "sigma": 1.0},
         "privacy.success_bound_of_curve": {"kappa": 0.1, "curve": [(1.0, 1e-5)]},
+        "leak.Attempt": {"attack": "gs", "outcome": "not tried", "says": "nothing"},
+        "leak.LeakReport": _report(),
+        "leak.LeakReport.save": {"path": Path(tempfile.mkdtemp(), "leak.html")},
         "studies.Study": {
             **{"name": "toy/study", "about": "none", "settings": lambda profile: {}},
             **{"cells": lambda settings: [], "compute": lambda settings, cell: {}},
@@ -273,6 +283,14 @@ def _valid() -> dict[str, dict[str, Any]]:
         "contract.check_attack": {"attack": pf.attacks.ClosedForm(), "upload": _flat()},
         "contract.check_defense": {"defense": pf.defenses.Prune(0.5), "federated": False},
     }
+
+
+@cache
+def _report() -> dict[str, Any]:
+    """The fields of a leak report."""
+    w = world()
+    made = pf.report(w.net, w.upload[:1], attacks=["closed_form"], evaluations=1, show=False)
+    return {f.name: getattr(made, f.name) for f in dataclasses.fields(made)}
 
 
 @cache

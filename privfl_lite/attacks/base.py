@@ -72,6 +72,10 @@ class Attack(Checked):
         """Attack all uploads at once; the same seed gives the same images, up to rounding."""
         raise NotImplementedError(f"{type(self).__name__} has no run")
 
+    def threat(self, upload: Upload) -> str:
+        """The threat model: what the attack needs at least, and what the upload grants besides."""
+        return max(self.letter, upload.letter[0]) + upload.letter[1:]
+
     def check(self, upload: Upload) -> None:
         """One sentence if this upload is none for this attack."""
         name, got = type(self).__name__, (upload.batch, upload.local_steps)

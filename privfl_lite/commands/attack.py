@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from ..attacks import Attack
     from ..data import Dataset
+    from ..models import Net
     from ..wire import Upload
 
 ATTACKS = ("informed", *names.ATTACKS)  # the first answers the defense, whichever it is
@@ -111,7 +112,7 @@ def _attack_file(args: argparse.Namespace) -> dict:
     print(f"  cost    {', '.join(f'{c:.3g}' for c in cost)}: the attacker's own, 0 is best")
     print(f"  time    {seconds:.1f} s")
     print("  no scores: the true images are not known here")
-    told = {"labels_found": labels, "cost": cost, "letter": _letter(tool, upload)}
+    told = {"labels_found": labels, "cost": cost, "letter": tool.threat(upload)}
     spent = {"evaluations": found.evaluations, "failed_starts": found.failed, "seconds": seconds}
     return {**settings(args), **told, **spent}
 
@@ -119,25 +120,27 @@ def _attack_file(args: argparse.Namespace) -> dict:
 def _from_file(args: argparse.Namespace) -> Upload:
     """The upload in --upload, for --model with the weights in --model-file."""
     from ..stored import read_tensors
+
+    if args.knows:
+        raise PrivflError("--knows is for clients that are simulated; with --upload give --labels")
+    model = stored_model(args)
+    return pf.Upload.from_gradients(model, read_tensors(args.upload), args.labels, args.batch)
+
+
+def stored_model(args: argparse.Namespace) -> Net:
+    """--model, one of the package's, with the weights in --model-file."""
+    from ..stored import read_tensors
     from ..wire.naming import fill
 
     if not args.model_file or not args.shape:
         raise PrivflError("--upload needs --model-file FILE (its weights) and --shape C,H,W")
-    if args.knows:
-        raise PrivflError("--knows is for clients that are simulated; with --upload give --labels")
     state = read_tensors(args.model_file)
     last = state.get("head.weight") if isinstance(state, dict) else state[-1]
     if last is None or not last.dim():
         raise PrivflError(f"{args.model_file} has no 'head.weight', as --model {args.model} needs")
     model = pf.models.build(args.model, args.shape, len(last), seed=args.seed)
     fill(model, state)
-    sent = read_tensors(args.upload)
-    return pf.Upload.from_gradients(model, sent, args.labels, args.batch)
-
-
-def _letter(tool: Attack, upload: Upload) -> str:
-    """The threat model: what the attack needs at least, and what the upload grants besides."""
-    return max(tool.letter, upload.letter[0]) + upload.letter[1:]
+    return model
 
 
 def _first(defense: str) -> str:
@@ -189,7 +192,7 @@ def attack_once(
     batch = len(x) // len(upload)  # of all clients, under a secure sum
     shown, scores = judge(found, x, y, batch)
     spent = {"evaluations": found.evaluations, "failed_starts": found.failed, "seconds": seconds}
-    about: dict = {"letter": _letter(tool, upload)}
+    about: dict = {"letter": tool.threat(upload)}
     if pool is not None:
         about["named"] = identify(found.images[: len(x)], x, pool, of=100, batch=batch).rate
     return {**scores, **spent, **about}, (x[::batch], upload, shown[::batch])

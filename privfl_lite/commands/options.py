@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 EXAMPLES = {  # one for each command, below its help
     "attack": "informed --defense prune:rate=0.9 --images 8 --png leak.png",
+    "report": "--model lenet --model-file weights.pt --upload gradients.pt --html leak.html",
     "compare": "--defenses prune,soteria,dcs2 --attacks gs,informed --csv matrix.csv",
     "train": "--defense modelcloak:clip=1,sigma=0.1 --clients 10 --rounds 20",
     "epsilon": "--sigma 5 --rate 0.1 --rounds 100 --delta 1e-5",
@@ -146,7 +147,7 @@ def png(figure: Figure) -> bytes:
 
 def plain(args: argparse.Namespace) -> dict:
     """The options of a command that have to do with its result."""
-    hidden = ("run", "json", "png", "quiet", "threads", "outputs")
+    hidden = ("run", "json", "png", "html", "quiet", "threads", "outputs", "words")
     return {k: v for k, v in vars(args).items() if k not in hidden}
 
 

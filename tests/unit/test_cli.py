@@ -323,7 +323,7 @@ def test_the_package_has_all_it_had_and_imports_it_on_use():
 
 def test_every_option_is_explained(capsys):
     """No default of None, no name of a type, no markup in what people read."""
-    for command in ("attack", "compare", "train", "epsilon", "study", "fetch", "doctor"):
+    for command in ("attack", "report", "compare", "train", "epsilon", "study", "fetch", "doctor"):
         with pytest.raises(SystemExit):
             parser().parse_args([command, "--help"])
         text = capsys.readouterr().out

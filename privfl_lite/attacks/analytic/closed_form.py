@@ -51,6 +51,11 @@ class ClosedForm(Attack):
         """The images that entered the layer (default: the first)."""
         layer = self.layer or next(iter(upload.tensors)).rpartition(".")[0]
         layers = [n[: -len(".bias")] for n in upload.tensors if n.endswith(".bias")]
+        if self.layer is None and layer not in layers:
+            raise PrivflError(
+                f"layer {layer!r} sends no bias; the closed form needs a network that begins with "
+                "a fully connected layer with a bias"
+            )
         choose("layer with a bias", layer, layers)
         g = upload.gradients()
         shape = tuple(upload.model.shape)
