@@ -243,6 +243,8 @@ def test_gradients_weights_and_changes_are_told_apart(digits, refused):
     refused(lambda: pf.report(net, after, **asked), "plan=pf.Plan(eta=")
     refused(lambda: pf.report(net, gradient, plan, kind="gradient", **asked), "need no plan=")
     refused(lambda: pf.report(net, gradient, batch=2, **asked), "data= holds 1 images, but 2")
+    upload = pf.Upload.from_gradients(net, gradient)
+    refused(lambda: pf.report(net, upload, batch=2, **asked), "a batch and labels of its own")
     refused(lambda: pf.report(net, gradient, attacks=["magic"]), "unknown attack 'magic'")
     refused(lambda: pf.report(net, gradient, defense="cloak"), "unknown defense 'cloak'")
     refused(lambda: pf.report(net, gradient, gallery=x), "gallery= is for identification")
