@@ -24,6 +24,7 @@ from .attackers import Budget, Trials, chosen, left_out
 from .changes import changes
 from .given import SENT, As, as_upload
 from .labels import labels as read_labels
+from .loudest import loudest
 from .record import Attempt, LeakReport
 from .recursion import recursion
 from .scores import blind
@@ -84,6 +85,7 @@ def report(
     began = time.perf_counter()
     counted = structure(upload, recursion(upload, seed))
     counted["labels"] = read_labels(upload, None if data is None else data[1], seed)
+    counted["loudest"] = loudest(upload, data)
     counted["blind_misfit"] = guess
     attempts, interrupted = _tried(trials, names)
     told, stopped = ([], False) if interrupted else _changes(upload, attempts, seed)

@@ -186,6 +186,7 @@ def _structure(report: LeakReport) -> str:
     return (
         _paragraph(f"Labels. {s['labels']['says']}.")
         + _paragraph(f"The way back through the layers (tried on {on}): {s['recursion']['says']}.")
+        + (_paragraph(f"Standing out. {s['loudest']['says']}") if s["loudest"] else "")
         + _list(s["between"])
         + _table(says, head, rows, number=range(2, 6), wide=6)
     )

@@ -18,6 +18,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 import privfl_lite as pf
+from privfl_lite.client_checks import d_snr_by_layer
 from privfl_lite.leak import LeakReport, attackers
 from privfl_lite.leak.record import SCHEMA
 from privfl_lite.leak.structure import lone_rows, rank_of
@@ -207,6 +208,17 @@ def test_labels_without_the_last_layer_cannot_be_read(digits):
     assert made.sent["missing"] == ["head.weight", "head.bias"]
 
 
+def test_the_loudest_image_is_told_where_the_truth_is_given(one, four, digits):
+    x, y = digits.sample(4, seed=3)
+    told, net = four.structure["loudest"], pf.models.build("mlp", digits)
+    by_layer = d_snr_by_layer(net, x, y)
+    assert told["d_snr"] == by_layer[told["layer"]] == max(by_layer.values())
+    assert told["equal"] == pytest.approx(3**-0.5) and "Standing out." in four.to_html()
+    assert one.structure["loudest"] is None
+    blind = pf.report(net, pf.share(net, x, y), attacks=["closed_form"], **QUICK)
+    assert blind.structure["loudest"] is None
+
+
 # --- what people have ---
 
 
@@ -380,7 +392,7 @@ def test_the_json_has_these_fields_and_a_number_for_their_meaning(one, nothing):
         held = json.loads(report.to_json())
         assert set(held) == FIELDS and held["schema"] == SCHEMA == 1
         assert all(set(a) == OF_ATTEMPT for a in held["attempts"])
-        assert {"layers", "between", "recursion", "labels", "blind_misfit"} == set(
+        assert {"layers", "between", "recursion", "labels", "blind_misfit", "loudest"} == set(
             held["structure"]
         )
         assert held["settings"]["versions"]["privfl_lite"] == pf.__version__
