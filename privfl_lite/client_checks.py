@@ -68,7 +68,7 @@ def d_snr_by_layer(
 
 @checked
 def d_snr(model: Annotated[nn.Module, MODEL], x: GivenImages, y: GivenLabels) -> float:
-    """The largest of ``d_snr_by_layer``, Eq. 1 of the paper: how far one image stands out.
+    """The largest of ``d_snr_by_layer``: how far one image stands out.
 
     It sees a server that lifts one image of the batch above all others. It does not see one that
     keeps all images apart but equally loud, as ``Imprint`` with many bins does.
