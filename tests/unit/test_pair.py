@@ -122,7 +122,7 @@ def test_where_errors_are_parallel_only_the_known_scales_are_tried(net):
 
 def test_a_digit_is_read_behind_dcs2():
     """From a 32-bit upload, with nothing granted; and at another size of images."""
-    for size in (28, 16):
+    for size in (25, 16):
         digits = load("mnist", size=size)
         net = models.build("lenet", digits)
         x, y = digits.sample(1, split="test", seed=5)

@@ -100,12 +100,18 @@ def refined(model: Net, tensors: Tensors, split: Split) -> Split:
     return at(best.x) if best.fun < third_inputs(model, tensors, split)[2] else split
 
 
+def sides_of(model: Net) -> tuple[int, int, int]:
+    """Of the image, and behind each of the two convolutions of stride 2, which round up."""
+    n = model.shape[-1]
+    return n, -(-n // 2), -(-n // 4)
+
+
 def third_inputs(model: Net, tensors: Tensors, split: Split) -> tuple[Tensor, Tensor, float]:
     """Inputs (2, n) of the third convolution, errors (2, n) behind it; what it leaves unexplained.
 
     Its weight gradient is linear in both inputs: 300 equations for 98 unknowns a channel.
     """
-    third, side = model.features[4], model.shape[-1] // 4
+    third, side = model.features[4], sides_of(model)[2]
     seen = by_channel(tensors["features.4.weight"].double())
     e = split.delta @ model.head.weight.detach().double() * split.f * (1 - split.f)
     maps = (e_i.view(third.out_channels, -1) for e_i in e * split.weights[:, None])
@@ -132,7 +138,7 @@ def image_behind(model: Net, tensors: Tensors, split: Split, maps: Sequence[Tens
     ``maps``: those of ``conv_maps``.
     """
     first, second = model.features[0], model.features[2]
-    sides = (model.shape[-1], model.shape[-1] // 2, model.shape[-1] // 4)
+    sides = sides_of(model)
     m_1, m_2, m_3 = maps
     g_2, channels = by_channel(tensors["features.2.weight"].double()), second.out_channels
     a_2, e_3, _ = third_inputs(model, tensors, split)
