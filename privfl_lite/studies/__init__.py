@@ -38,6 +38,7 @@ NAMES = (
     "modelcloak-fixed/training",
     "reach/map",
     "reach/spear",
+    "red-team/repairs",
     "through-the-layers/trained",
     "what-epsilon-buys/attack",
 )

@@ -98,6 +98,11 @@ SPOTS = {
         {"seeds": [0]},
     ),
     "reach/spear": Spot({"data": "mnist", "batch": 4, "bits": 64, "sigma": 0.0}, {"seeds": [0, 1]}),
+    "red-team/repairs": Spot(
+        {"part": "attack", "family": "fedkl", "defense": "plain"},
+        {"seeds": [0]},
+        only=("networks",),
+    ),
     "through-the-layers/trained": Spot({"act": "sigmoid", "recipe": "untrained", "seed": 0}),
 }
 
