@@ -28,6 +28,19 @@ def test_who_knew_the_plain_defense_only_is_turned_away_by_three():
     assert knew == {"pruned": 0, "16 bits": 6, "noise": 1}
 
 
+def test_chained_locks_in_16_bits_show_no_digit_to_algebra_or_search():
+    for who in ("knows", "searches"):
+        cell = plots.find("attack", "fedkl", "chained, 16 bits", who)
+        assert hits(cell) == 4 and max(v for row in cell["networks"] for v in row["psnr"]) < 12
+
+
+def test_pruned_pairs_know_which_of_them_arrived():
+    rows = plots.find("attack", "dcs2", "pruned")["networks"]
+    pairs = [p for row in rows for p in zip(row["cost"], row["psnr"], strict=True)]
+    assert sum(cost < 1e-6 for cost, _ in pairs) == 8
+    assert all((cost < 1e-6) is (psnr > 20) for cost, psnr in pairs)
+
+
 def test_prices_that_the_chapter_quotes():
     def price(family: str, name: str) -> float:
         return 100 * (plots.lost(family, name) - plots.lost(family, "plain"))
