@@ -44,6 +44,7 @@ NAMES = (
     "reach/map",
     "reach/spear",
     "red-team/axes",
+    "red-team/repairs",
     "through-the-layers/trained",
     "what-epsilon-buys/attack",
 )

@@ -88,6 +88,11 @@ TOY: dict[str, dict] = {  # study -> what else is made small, by the names of it
     },
     "reach/spear": {"proposals": 1000, "noisy_proposals": 1000, "batches": [2]},
     "red-team/axes": RED,
+    "red-team/repairs": {
+        "craft": {"steps": 2}, "cost_craft": {"steps": 2}, "search": 2, "cost_seeds": [0],
+        "loda": {"steps": 2, "invert": 2, "rounds": 2}, "tol": [1e-2],
+        "cost": {"clients": 2, "per_client": 4, "rounds": 1, "eta": 0.06, "batch": 2},
+    },
     "through-the-layers/trained": {},
     "what-epsilon-buys/attack": {},
 }  # fmt: skip

@@ -109,6 +109,11 @@ SPOTS = {
         {"seeds": [0]},
         only=("networks",),
     ),
+    "red-team/repairs": Spot(
+        {"part": "attack", "family": "fedkl", "defense": "plain"},
+        {"seeds": [0]},
+        only=("networks",),
+    ),
     "through-the-layers/trained": Spot({"act": "sigmoid", "recipe": "untrained", "seed": 0}),
 }
 

@@ -451,6 +451,7 @@ CELLS = {  # study: a cell that is quick with such settings, and needs no downlo
     "modelcloak-fixed/training": {"data": "faces", "where": "client"},
     "what-epsilon-buys/attack": {"net": "lenet", "attack": "likelihood"},
     "changing-the-model/precode": {"part": "train", "draw": "strong"},
+    "red-team/repairs": {"part": "attack", "family": "fedkl", "defense": "plain"},
     "through-the-layers/trained": {"act": "sigmoid", "recipe": "untrained"},
 }
 

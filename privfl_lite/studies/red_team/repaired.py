@@ -110,6 +110,9 @@ def attack_of(settings: dict, cell: dict) -> Callable[[list[Upload]], attacks.Re
     if family == "dcs2":
         who = attacks.PairPruned(show=False) if name == "pruned" and knows else attacks.Pair()
         return lambda seen: who.run(seen[0])
+    if cell["who"] == "searches":  # for image, γ and β: rounding does not end a search
+        how: dict[str, Any] = {"distance": "cosine", "optimizer": "adam", "tv": 1e-4, "box": True}
+        return lambda seen: attacks.LockMatching(**how, **search).run(seen[0])
     if family == "fedkl":
         tried = settings["tol"] if "16 bits" in name and knows else settings["tol"][:1]
         return lambda seen: least([attacks.Unlock(tol=t).run(seen[0]) for t in tried])

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from ...metrics import clustered
 from ...studies import STUDIES
-from ...studies.red_team.repairs import ANSWERED, FAMILIES
+from ...studies.red_team.repairs import ANSWERED, FAMILIES, SEARCHED
 from ..figures import COLORS
 from ..tables import Spread
 
@@ -62,6 +62,14 @@ def named(cell: Cell, by: str = "") -> Spread:
     return Spread(sum(hits) / sum(of), low, high)
 
 
+def informed(family: str, defense: str) -> Cell:
+    """The cell of the attacker who knows of the repair; where one also searches, the better one."""
+    cells = [find("attack", family, defense)]
+    if {"family": family, "defense": defense} == SEARCHED:
+        cells.append(find("attack", family, defense, "searches"))
+    return max(cells, key=lambda cell: named(cell).value)
+
+
 def blind(cell: Cell) -> float:
     """The share that the mean training image names, by pixels or by features."""
     rows = [row["blind"] for row in cell["networks"]]
@@ -98,13 +106,15 @@ def arrows() -> Figure:
     rows = repairs()[::-1]
     fig, (left, right) = plt.subplots(1, 2, figsize=(5.4, 5.6), sharey=True, width_ratios=[1.3, 1])
     for i, (family, plain, name) in enumerate(rows):
-        before, after = (named(find("attack", family, d)).value for d in (plain, name))
+        before, after = (named(informed(family, d)).value for d in (plain, name))
         _arrow(left, i, 100 * before, 100 * after, COLORS["attack"])
         if name in ANSWERED:
             knew = named(find("attack", family, name, "knew")).value
             left.plot(100 * knew, i, "|", color=COLORS["truth"], ms=11, mew=2)
         _arrow(right, i, 100 * lost(family, plain), 100 * lost(family, name), COLORS["defense"])
     left.set_yticks(range(len(rows)), [label(f, n) for f, _, n in rows], fontsize=9)
+    left.set_title("who is named", fontsize=10, loc="left")
+    right.set_title("at what price", fontsize=10, loc="left")
     left.set(xlim=(-6, 106), xlabel="named among\n100 (%)")
     right.set(xlabel="accuracy lost\n(points)")
     return fig
@@ -121,7 +131,7 @@ def table_rows() -> list[dict[str, Any]]:
     """One row for each repair: named before, by who knew, by who knows; PSNR; accuracy; ε."""
     rows = []
     for family, plain, name in repairs():
-        cell = find("attack", family, name)
+        cell = informed(family, name)
         knew = find("attack", family, name, "knew") if name in ANSWERED else cell
         row: dict[str, Any] = {"repair": label(family, name)}
         row |= {"plain": named(find("attack", family, plain)).value}
