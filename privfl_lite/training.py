@@ -8,7 +8,7 @@ a test holds the two together.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -192,7 +192,7 @@ class Trained(NamedTuple):
 class Local:
     """What is the same in all rounds of a run, for every client: data, defense, way and seed."""
 
-    clients: Sequence[Data]
+    clients: Sequence[Data] | Mapping[int, Data]
     defense: Defense
     fast: bool
     seed: int

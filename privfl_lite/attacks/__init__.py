@@ -114,6 +114,7 @@ __all__ = [
     "Generator",
     "Imprint",
     "ImprintReadout",
+    "LearnedInversion",
     "LockMatching",
     "Matching",
     "Measured",

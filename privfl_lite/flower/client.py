@@ -125,7 +125,7 @@ class _Told:
     def train(self, message: Message, context: Context) -> Message:
         client, net, data, defense, memory, came = self.at_home(message, context, self.data_fn)
         r, plan = int(message.content["config"]["server-round"]), self.plan(context)
-        local = Local({client: data}, defense, False, self.seed)  # type: ignore[arg-type]
+        local = Local({client: data}, defense, False, self.seed)
         trained = local.train(net, [client], plan, r, memory)
         sent, buffers = send(local, net, [client], trained, plan, r, memory)
         new = {n: came[n] + t[0].to(came[n].dtype) for n, t in {**sent, **buffers}.items()}

@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 import traceback
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import torch
 from flwr.app import Context as FlowerContext
@@ -19,6 +19,7 @@ from flwr.app import Message
 from ..checking import checked
 from ..defenses.base import Context, Defense
 from ..gradients import Tensors
+from ..models import Net
 from ..runtime import PrivflError, device, generator
 from ..training import SHUFFLE
 from .records import from_record, only_record, refused, to_record
@@ -96,7 +97,8 @@ def _defended(
     memory = remembered(context, client, seed is None, folder)
     rng = generator(seed or 0, SHUFFLE, r, client)
     theta = {n: before[n][None] for n in moving}
-    ctx = Context(_NoModel(), theta, [], [], [rng], r, [client], memory)  # type: ignore[arg-type]
+    nobody = cast(Net, _NoModel())
+    ctx = Context(nobody, theta, [], [], [rng], r, [client], memory)
     sent: Tensors = defense.update(delta, ctx)
     if not all(t.isfinite().all() for t in sent.values()):
         raise PrivflError("the update holds NaN or infinite values")

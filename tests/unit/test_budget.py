@@ -74,7 +74,8 @@ def test_uploads_are_the_same_in_groups(monkeypatch, net, batch, name, plan):
     parts = pf.share(net, *batch, made, **how)
     assert parts.knows.names == whole.knows.names and len(parts) == 6
     for n, t in whole.tensors.items():
-        torch.testing.assert_close(parts.tensors[n], t, rtol=2e-4, atol=1e-6)
+        last_bit = 2**-10 if name == "rounded" else 2e-4  # of 16 bits, for numbers at a border
+        torch.testing.assert_close(parts.tensors[n], t, rtol=last_bit, atol=1e-6)
 
 
 def test_a_guard_is_still_needed(net, batch, refused):

@@ -356,7 +356,7 @@ def test_every_option_is_explained(capsys):
         ("train --per-round 11", "per_round must lie in 1…10"),
         ("epsilon --sigma 0", "sigma"),
         ("epsilon --rate 2", "rate"),
-        ("study run nothing", "choose one of: changing-the-model/precode"),
+        ("study run nothing", "choose one of: all-against-all/table"),
         ("study fly", "invalid choice: 'fly'"),
         ("fetch moon", "unknown asset 'moon'"),
         ("dance", "invalid choice: 'dance'"),

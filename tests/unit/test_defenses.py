@@ -20,6 +20,7 @@ from privfl_lite.defenses import (
     LODA,
     POGZFL,
     PRECODE,
+    AdaptiveCloak,
     Chain,
     Context,
     Defense,
@@ -31,6 +32,7 @@ from privfl_lite.defenses import (
     Mixup,
     ModelCloak,
     Prune,
+    Rounded,
     SecureSum,
     Soteria,
 )
@@ -124,6 +126,8 @@ ONES = {  # each with settings that are not its own defaults, and with draws tha
     "entangle": [Entangle(0.5), Entangle(0.5, "both", "add", "random")],
     "fedkl": [FedKL(16, "relu", seed=2), FedKL(16, blocks="all", fresh=True, seed=2)],
     "loda": [LODA(steps=2, layers="loda3", seed=5)],
+    "adaptive_cloak": [AdaptiveCloak(0.3, 2.0)],
+    "rounded": [Rounded("bfloat16")],
     "secure_sum": [SecureSum(40, 16), SecureSum(lost=1, threshold=0.5)],
 }
 SINGLE = [(name, defense) for name, several in ONES.items() for defense in several]

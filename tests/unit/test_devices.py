@@ -125,6 +125,7 @@ DEFENSES = [
     *("modelcloak", "modelcloak:mode=dynamic,per=layer", "modelcloak:where=server"),
     *("dcs2:steps=2", "dcs2:steps=2,sensitive=1,ratio='1:2',box=True,far=3.0"),
     *("entangle", "entangle:side=both,score=random", "fedkl:seed=0", "fedkl:seed=0,fresh=True"),
+    *("adaptive_cloak", "rounded", "rounded:format=bfloat16"),
     *("dp_gaussian+prune", "secure_sum", "dp_gaussian+secure_sum"),
 ]
 
@@ -259,6 +260,15 @@ ATTACKS = {
         opened(knows=LOCK)
     ),
     "pair": lambda: quick("pair").run(two_images()),
+    "pair_pruned": lambda: quick("pair_pruned", show=False).run(
+        share(
+            models.build("lenet", (1, 12, 12), 10),
+            X[:1],
+            Y[:1],
+            defenses.DCS2(steps=2) + defenses.Prune(0.5),
+            ("mixture", "shares"),
+        )
+    ),
     "dlg": lambda: quick("dlg", steps=3, restarts=2, show=False).run(sent()),
     "idlg": lambda: quick("idlg", steps=3, show=False).run(sent()),
     "gs": lambda: quick("gs", steps=3, restarts=2, frames=2, show=False).run(sent()),
@@ -503,6 +513,9 @@ HERE = {  # file or file:function -> why these tensors belong on the CPU
     "studies/dcs2/training.py:gradient": "the number of a round",
     "studies/dcs2/training.py:train": "statistics of Python numbers",
     "studies/matching_gradients/failures.py:_run": "statistics of Python numbers",
+    "studies/proof_bound_audit/canaries.py": "as data/dataset.py",
+    "studies/proof_bound_audit/axis.py:torn": "labels of public images; share moves both",
+    "studies/proof_bound_audit/axis.py:release": "rows of images that share moves",
     "studies/generative_priors/generator.py:train": "a small network, trained on the CPU",
     "studies/generative_priors/generator.py:_jitter": "as in train",
     "defenses/secure_sum.py:upload": "whole numbers of the protocol, on the CPU until summed",

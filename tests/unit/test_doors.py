@@ -19,7 +19,8 @@ def test_who_stands_at_a_door_has_something_to_do_there(door):
 def test_every_defense_of_the_package_stands_somewhere():
     drawn = {getattr(defenses, name) for _, names in DOORS.values() for name in names}
     at_the_wire = {defenses.SecureSum}  # no door of one client: it stands between all of them
-    assert drawn == set(DEFENSES.values()) - {Defense} - at_the_wire
+    repairs = {defenses.AdaptiveCloak, defenses.Rounded}  # of the red team, later in the book
+    assert drawn == set(DEFENSES.values()) - {Defense} - at_the_wire - repairs
     assert set(WRITTEN) <= {name for _, names in DOORS.values() for name in names}
 
 

@@ -169,7 +169,18 @@ ORDER = (
         "checkpoint",
     ),
     "federated",
-    *("attacks", "contract", "metrics", "pictures", "studies", "teach", "commands", "cli"),
+    *(
+        "flower",
+        "attacks",
+        "contract",
+        "metrics",
+        "pictures",
+        "leak",
+        "studies",
+        "teach",
+        "commands",
+    ),
+    "cli",
 )
 
 

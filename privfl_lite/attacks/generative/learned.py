@@ -55,6 +55,7 @@ class LearnedInversion(Attack):
     def run(self, upload: Upload, seed: int = 0) -> Reconstruction:
         """Train once for this model and defense, then read all uploads."""
         self.check(upload)
+        upload = upload.typed()
         label, (x, y), imitate = (
             known_labels(upload, seed),
             self._public(upload, seed),
@@ -150,6 +151,8 @@ def signs(tensors: Tensors) -> Tensors:
 
 def _largest(t: Tensor, share: float) -> Tensor:
     """Each upload's largest entries (N, *shape), so many of them; the others 0."""
+    if share <= 0:
+        return torch.zeros_like(t)
     size = t.abs().flatten(1)
     least = size.kthvalue(max(1, size.shape[1] - round(share * size.shape[1]) + 1), dim=1).values
     return t if share >= 1 else t * (size >= least[:, None]).view_as(t)

@@ -58,7 +58,9 @@ def candidates(settings: dict, data: str, y: Tensor, seed: int) -> tuple[Tensor,
         pool, rest = ds.x_train[ds.y_train == label], ds.x_test[ds.y_test == label]
         pool = pool if len(pool) >= most - 1 else torch.cat([pool, rest])
         order = torch.randperm(len(pool), generator=generator(2000 + seed, label))
-        parts.append((pool[order[:most]], torch.full((len(order[:most]),), label)))
+        parts.append(
+            (pool[order[:most]], pool.new_full((len(order[:most]),), label, dtype=torch.long))
+        )
     x, labels = zip(*parts, strict=True)
     return torch.cat(x), torch.cat(labels)
 
@@ -166,7 +168,7 @@ def _plain(settings: dict, cell: dict, upload: Upload, seed: int) -> dict:
     costs = torch.stack([own_cost(bare, f, seed) for f in found.values()])  # (tools, U)
     best = costs.argmin(0).repeat_interleave(bare.batch)
     images = torch.stack([f.images for f in found.values()])
-    chosen = images[best, torch.arange(len(best))]
+    chosen = images[best, torch.arange(len(best), device=best.device)]
     count = {name: int((best == i).sum()) for i, name in enumerate(found)}
     return scores(settings, cell["data"], chosen, bare.batch, seed) | {
         "chosen": count,

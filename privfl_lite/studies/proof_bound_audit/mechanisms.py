@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 
 from ...client import share
 from ...defenses import CAFL, DPSGD, POGZFL, Mixup, ModelCloak, Prune
@@ -69,7 +68,7 @@ def laplace(defense: POGZFL, seed: int = 0) -> Release:
     def release(coins: np.ndarray) -> list[float]:
         sent = share(linear(), *canaries(coins), defense, each=1, seed=seed).tensors["1.weight"]
         u = sent.diagonal(dim1=0, dim2=2)  # (2, M), each client's own pixel
-        at = torch.tensor([1.0, -1.0])[:, None] * defense.alpha * defense.eta / 2
+        at = u.new_tensor([1.0, -1.0])[:, None] * defense.alpha * defense.eta / 2
         return ((u + at).abs() - (u - at).abs()).sum(0).tolist()
 
     return release
