@@ -44,6 +44,7 @@ NAMES = (
     "proof-bound-audit/second",
     "reach/map",
     "reach/spear",
+    "red-team/age",
     "red-team/axes",
     "red-team/repairs",
     "through-the-layers/trained",

@@ -88,6 +88,7 @@ TOY: dict[str, dict] = {  # study -> what else is made small, by the names of it
         "fedavg": {"clients": 2, "per_client": 8, "batch_size": 4, "eta": 0.1}, "gallery": 5,
     },
     "reach/spear": {"proposals": 1000, "noisy_proposals": 1000, "batches": [2]},
+    "red-team/age": {**RED, "ages": [0, 1], "craft_in_training": 1},
     "red-team/axes": RED,
     "red-team/repairs": {
         "craft": {"steps": 2}, "cost_craft": {"steps": 2}, "search": 2, "cost_seeds": [0],

@@ -105,6 +105,9 @@ SPOTS = {
         {"seeds": [0]},
     ),
     "reach/spear": Spot({"data": "mnist", "batch": 4, "bits": 64, "sigma": 0.0}, {"seeds": [0, 1]}),
+    "red-team/age": Spot(
+        {"defense": "none", "attack": "recursion", "age": 0}, {"seeds": [0]}, only=("networks",)
+    ),
     "red-team/axes": Spot(
         {"defense": "Entanglement", "net": "MLP ReLU", "batch": 4, "attack": "SPEAR"},
         {"seeds": [0]},

@@ -15,7 +15,7 @@ import privfl_lite as pf
 from privfl_lite.defenses.base import Memory
 from privfl_lite.defenses.dcs2 import crafted, project
 from privfl_lite.studies.red_team.cells import COLOR
-from privfl_lite.studies.red_team.targets import CLOAK, CLOAK_SERVER, DENSE, POOLED
+from privfl_lite.studies.red_team.targets import CLOAK, CLOAK_SERVER, DENSE, POOLED, UNDEFENDED
 from privfl_lite.teach.checks import red_team as checks
 from privfl_lite.teach.plots import red_team_cells as cells
 
@@ -222,3 +222,53 @@ def test_what_the_verdicts_say_without_a_number():
     for reader in ("lone units", "SPEAR", "components"):  # LODA by pixels: nobody
         assert not sum(cells.hits(cell("LODA", reader, net=DENSE), "pixels")[0])
     assert round(cells.median(cell("LODA", "search for the encoding", batch=2))) == 8
+
+
+RUNS = [  # defense, attacker, names at rounds 0, 5, 20, 100, of images, what the chapter says
+    ("none", "recursion", [12] * 4, 12, ""),
+    ("Prune 0.9", "search, sent entries", [11, 12, 12, 12], 12, "names {}, {}, {} and {} of 12"),
+    ("DP-SGD", "likelihood", [0] * 4, 12, ""),
+    (CLOAK, "likelihood", [0, 0, 0, 1], 12, "upload {}, {}, {} and {} of 12 are named"),
+    (CLOAK_SERVER, "recursion", [12, 11, 10, 6], 12, "at the server {}, {}, {} and {}."),
+    ("DCS²", "pair", [9] * 4, 9, "the algebra reads all {} to under one gray level at each"),
+    ("FedKL", "unlock", [12] * 4, 12, "at each of rounds 0, 5, 20 and 100: {} of 12 named"),
+    ("Entanglement", "search, own entries", [12] * 4, 12, "it names {} of 12 at each of rounds"),
+    ("LODA", "encoding", [11] * 4, 12, "Its features name {} of 12"),
+    ("LODA", "decoder", [8] * 4, 12, "public encodings names {} of 12 by pixels"),
+]
+
+
+@pytest.mark.parametrize(("defense", "attack", "names", "images", "says"), RUNS)
+def test_a_run_is_told_as_it_is_stored(defense, attack, names, images, says):
+    found = [cells.hits(at := cell(defense, attack, age=a), cells.judge(at)) for a in cells.AGES]
+    assert [sum(hits) for hits, _ in found] == names
+    assert {sum(counts) for _, counts in found} == {images}
+    text = " ".join((SOURCES / "red-team.md").read_text(encoding="utf-8").split())
+    assert says.format(*names) in text
+
+
+def test_what_the_verdicts_say_of_runs():
+    last = {"age": 100}
+    beside = last | {"training": UNDEFENDED}
+    for defense in ("DP-SGD", CLOAK):
+        assert cells.count(cell(defense, "likelihood", **beside)) == "0 of 12"
+    bare = cell(CLOAK_SERVER, "recursion", **beside)
+    assert cells.count(bare) == "12 of 12" and cells.exact(bare) == 1
+    for defense, attack in (
+        (CLOAK, "likelihood"),
+        (CLOAK_SERVER, "recursion"),
+        ("LODA", "encoding"),
+    ):
+        assert cells.accuracy(cell(defense, attack, **last)) < 0.12  # chance: 0.1
+    for defense, attack in (("DCS²", "pair"), ("FedKL", "unlock"), ("none", "recursion")):
+        assert cells.accuracy(cell(defense, attack, **last)) > 0.7
+    assert all(cells.exact(cell("DCS²", "pair", age=a)) == 1 for a in cells.AGES)
+    ends = [cells.count(cell("DCS²", "search, both images", age=a)) for a in (0, 100)]
+    assert ends == ["9 of 9", "9 of 9"]
+    first, late = (cell("FedKL", "search, lock and image", age=a) for a in (0, 100))
+    assert (cells.count(first), cells.count(late)) == ("6 of 12", "3 of 12")
+    assert cells.named(late).high > cells.named(first).low
+    own = [cells.median(cell("Entanglement", "search, own entries", age=a)) for a in (0, 100)]
+    assert [round(psnr) for psnr in own] == [69, 24]
+    for defense, attack in (("DCS²", "search, both images"), ("FedKL", "search, lock and image")):
+        assert cells.count(cell(defense, attack, data=COLOR)) == "1 of 12"

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
+from chapters import SOURCES
 from layers import SEEDS, close, rng
 from torch import Tensor
 from torch.nn.functional import cross_entropy
+
+from privfl_lite.teach.plots import red_team_repairs as plots
 
 pytestmark = pytest.mark.usefixtures("double")
 
@@ -60,3 +63,42 @@ def test_prop_repair_rank(seed: int):
     labels = torch.eye(5)[[0, 2, 4]]
     p, m = line(gradient(three, labels, torch.ones(3) / 3, gen)[[0, 2]])
     assert max(off_line(f_i, p, m) for f_i in three) > 1e-3
+
+
+WORDS = "zero one two three four five six seven eight nine".split()
+
+
+def hits(family: str, name: str, who: str = "knows") -> int:
+    return round(9 * plots.named(plots.find("attack", family, name, who)).value)
+
+
+def test_the_chapter_says_of_repairs_what_is_stored():
+    text = " ".join((SOURCES / "red-team.md").read_text(encoding="utf-8").split())
+    chained, pruned = ("fedkl", "chained, 16 bits"), ("dcs2", "pruned")
+    first = [
+        hits(*pruned, "knew"),
+        hits("entangle", "noise", "knew"),
+        hits("fedkl", "16 bits", "knew"),
+    ]
+    informed = [hits(*pruned), hits("entangle", "noise"), hits("fedkl", "16 bits")]
+    rows = plots.find("attack", *pruned)["networks"]
+    arrived = sum(cost < 1e-6 for row in rows for cost in row["cost"])
+    every = [plots.named(plots.informed(f, name)).value for f, _, name in plots.repairs()]
+    price = {n: 100 * plots.lost(f, n) for f, n in (pruned, ("dcs2", "boxed, rescaled"), chained)}
+    assert hits(*chained) == hits(*chained, "searches")
+    assert hits("cloak", "private norm, sigma 5") == 0 and len(set(informed)) == 1
+    for says in (
+        "Pruned DCS² ({} of 9 named), entanglement with noise ({}) and 16-bit uploads ({})".format(
+            *first
+        ),
+        f"To one who knows, all three lose {informed[0]} of 9",
+        f"the features of {WORDS[arrived]} of nine digits",
+        f"come back at some {plots.median(plots.find('attack', *pruned)):.0f} dB",
+        f"shows a digit; each names {WORDS[hits(*chained)]} of nine",
+        f"**Fresh starts**: {WORDS[hits('loda', 'fresh starts', 'knew')]}, from one round",
+        f"Of eleven repairs, {WORDS[every.count(1)]} leave all nine images named",
+        f"chained locks {price[chained[1]]:.0f} points",
+        f"rescaled DCS² {price['boxed, rescaled']:.0f}, pruned DCS² {price['pruned']:.0f}",
+    ):
+        assert says in text, says
+    assert len(every) == 11

@@ -11,11 +11,44 @@ from matplotlib.patches import Patch, Rectangle
 from ...pictures import unpack
 from ...runtime import PrivflError
 from ...studies.reach.map import private
-from ...studies.red_team.cells import size
 from ...studies.red_team.targets import ALL, dataset
 from ..figures import COLORS, show_image
 from .reach_cells import SHADES, Cell
-from .red_team_cells import MOVES, SHORT, best, level, named, ran, result
+from .red_team_cells import AGES, MOVES, SHORT, best, level, named, ran, result
+
+MARKS = ("o-", "s--", "^:")
+
+
+def rounds() -> Figure:
+    """For each defense: the share that informed attackers name, along one training run."""
+    fig, axes = plt.subplots(3, 3, figsize=(5.4, 5.6), sharex=True, sharey=True)
+    for ax, defense in zip(axes.flat, ALL, strict=True):
+        along(ax, defense)
+    for ax in axes[-1]:
+        ax.set_xticks(range(len(AGES)), AGES)
+        ax.set_xlabel("round", fontsize=10)
+    for ax in axes[:, 0]:
+        ax.set_ylabel("named", fontsize=10)
+    return fig
+
+
+def along(ax: Axes, defense: str) -> None:
+    """The lines of one defense, one for each of its attackers."""
+    lines: dict[str, list] = {}
+    for i, age in enumerate(AGES):
+        for cell in ran(defense, age=age):
+            lines.setdefault(cell["attack"], []).append((i, named(cell)))
+    inks = (COLORS["attack"], COLORS["defense"], COLORS["good"])
+    for points, mark, ink in zip(lines.values(), MARKS, inks, strict=False):
+        at, ends = zip(*points, strict=True)
+        error = [[max(0, e.value - e.low) for e in ends], [max(0, e.high - e.value) for e in ends]]
+        ax.errorbar(
+            at, [e.value for e in ends], error, fmt=mark, color=ink, capsize=2, ms=4, lw=1.3
+        )
+    ax.axhline(1 / result("age")["settings"]["gallery"], color="black", ls=":", lw=1)
+    ax.set(ylim=(-0.04, 1.08), xlim=(-0.3, len(AGES) - 0.7), yticks=[0, 0.5, 1])
+    ax.set_title(SHORT.get(defense, defense), fontsize=10)
+    ax.tick_params(labelsize=9)
 
 
 def axes_map() -> Figure:
@@ -56,7 +89,7 @@ def at(defense: str, move: str) -> list[Cell]:
 def truth(cell: Cell) -> torch.Tensor:
     """The private image of which a cell stores what was found: the first, of the first network."""
     settings = result()["settings"]
-    alone = {**settings, "images": size(settings, cell)}
+    alone = {**settings, "images": len(cell["networks"][0]["psnr"])}
     place = {"attack": "", "batch": cell["batch"]}
     return private(alone, place, 0, dataset(cell["data"]))[0][0]
 
