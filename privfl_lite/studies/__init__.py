@@ -40,6 +40,8 @@ NAMES = (
     "reach/spear",
     "through-the-layers/trained",
     "what-epsilon-buys/attack",
+    "your-own-run/causes",
+    "your-own-run/photograph",
 )
 
 

@@ -98,6 +98,12 @@ SPOTS = {
         {"seeds": [0]},
     ),
     "reach/spear": Spot({"data": "mnist", "batch": 4, "bits": 64, "sigma": 0.0}, {"seeds": [0, 1]}),
+    "your-own-run/causes": Spot(
+        {"cause": "update taken for a gradient"},
+        {"networks": [0]},
+        only=("psnr",),
+    ),
+    "your-own-run/photograph": Spot({"evaluations": 5}),
     "through-the-layers/trained": Spot({"act": "sigmoid", "recipe": "untrained", "seed": 0}),
 }
 
