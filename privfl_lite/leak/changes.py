@@ -81,7 +81,8 @@ def _one_image(upload: Upload, names: list[str], seed: int) -> Iterator[str]:
         return
     for name in names:
         said = _tried(upload, name, seed, 1, 1)
-        yield f"The other way: with one image and one step, {name} {said}."
+        if not said.startswith("does not apply"):
+            yield f"The other way: with one image and one step, {name} {said}."
 
 
 def _tried(upload: Upload, name: str, seed: int, batch: int, steps: int) -> str:

@@ -36,6 +36,11 @@ def as_upload(
     training, others their change; without a plan they are gradients.
     """
     if isinstance(sent, Upload):
+        if plan is not None or labels is not None or batch not in (None, sent.batch):
+            raise PrivflError(
+                "an Upload has a plan, a batch and labels of its own; leave plan=, batch= and "
+                "labels= out"
+            )
         return sent, "an Upload, as it is"
     net = wrap(model, *image_shape(x))
     batch = batch or _count(labels, x)

@@ -15,12 +15,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..attacks import row_quotients
 from ..models import Net
 from ..wire import Upload
 
 NORM = nn.modules.batchnorm._BatchNorm
 POOLS = (nn.MaxPool2d, nn.AdaptiveMaxPool2d, nn.AvgPool2d, nn.AdaptiveAvgPool2d)
 SMOOTH = (nn.Sigmoid, nn.Tanh, nn.GELU, nn.SiLU, nn.ELU, nn.Softplus)
+SAME = 1e-5  # root mean square over pixels below which two rows agree
 WORK = 2e10  # multiplications that a rank may cost
 RANK_TOL = 1e-5  # of the largest singular value: rounding of 32-bit gradients lies below
 
@@ -132,11 +134,26 @@ def _dense(upload: Upload, name: str, m: nn.Module) -> str:
         said += ": as many as images, so the images span what was sent"
     elif upload.batch > most:
         said += ": more images than the layer can keep apart"
+    if whole and bias is not None:
+        said += (
+            f"; {lone_rows(weight[:1], bias[:1])} of {weight.shape[1]} rows are one image's alone"
+        )
     return said
 
 
 def _first(upload: Upload, name: str) -> bool:
     return next(iter(upload.tensors)).rpartition(".")[0] == name
+
+
+def lone_rows(weight: Tensor, bias: Tensor) -> int:
+    """Rows ∇W_i / ∇b_i of one upload that look like an image and that another unit has, too.
+
+    Mixtures of images hardly ever agree, so these units were on for one image alone.
+    """
+    rows = row_quotients(weight, bias)[0].double()
+    rows = rows[((rows > -0.01) & (rows < 1.01)).all(1)]  # also drops NaN
+    apart = torch.cdist(rows, rows) / max(1, rows.shape[1]) ** 0.5
+    return int(((apart < SAME).sum(1) > 1).sum())
 
 
 def rank_of(matrix: Tensor) -> int:

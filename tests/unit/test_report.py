@@ -20,7 +20,7 @@ from torch.nn.functional import cross_entropy
 import privfl_lite as pf
 from privfl_lite.leak import LeakReport, attackers
 from privfl_lite.leak.record import SCHEMA
-from privfl_lite.leak.structure import rank_of
+from privfl_lite.leak.structure import lone_rows, rank_of
 
 ROOT = Path(__file__).resolve().parents[2]
 PRIVFL = [sys.executable, "-m", "privfl_lite.cli"]
@@ -46,9 +46,9 @@ def four(digits) -> LeakReport:
 
 @pytest.fixture(scope="module")
 def nothing(digits) -> LeakReport:
-    """Of ten digits behind a convolution with pooling, with next to no budget: nothing is found."""
+    """Of ten digits behind three convolutions, with next to no budget: nothing is found."""
     x, y = digits.sample(10, seed=3)
-    net = pf.models.build("cloak", digits)
+    net = pf.models.build("lenet", digits)
     return pf.report(net, pf.share(net, x, y), data=(x, y), **QUICK)
 
 
@@ -174,6 +174,17 @@ def test_the_rank_of_a_dense_gradient_is_the_batch(digits, batch):
     assert f"of rank {batch} (at most 64)" in made.structure["layers"][0]["says"]
 
 
+def test_lone_rows_are_units_that_are_on_for_one_image(digits):
+    """Those of images with two such units or more: a single one has nobody to agree with."""
+    x, y = digits.sample(3, seed=2)
+    net = pf.models.build("mlp", digits)
+    sent = pf.share(net, x, y).tensors
+    on = net.features(x) > 0  # (3, units)
+    alone = on[:, on.sum(0) == 1].sum(1)
+    want = int(alone[alone > 1].sum())
+    assert want > 5 and lone_rows(sent["features.1.weight"], sent["features.1.bias"]) == want
+
+
 def test_batch_norm_and_pooling_are_told_with_their_mode(digits):
     x, y = digits.sample(2)
     net = nn.Sequential(
@@ -220,6 +231,8 @@ def test_gradients_weights_and_changes_are_told_apart(digits, refused):
     refused(lambda: pf.report(net, after, **asked), "plan=pf.Plan(eta=")
     refused(lambda: pf.report(net, gradient, plan, kind="gradient", **asked), "need no plan=")
     refused(lambda: pf.report(net, gradient, batch=2, **asked), "data= holds 1 images, but 2")
+    upload = pf.Upload.from_gradients(net, gradient)
+    refused(lambda: pf.report(net, upload, batch=2, **asked), "a batch and labels of its own")
     refused(lambda: pf.report(net, gradient, attacks=["magic"]), "unknown attack 'magic'")
     refused(lambda: pf.report(net, gradient, defense="cloak"), "unknown defense 'cloak'")
     refused(lambda: pf.report(net, gradient, gallery=x), "gallery= is for identification")
@@ -328,7 +341,9 @@ def test_changes_are_this_uploads_own(one, four, nothing):
     assert "8 clients like this one" in total and "keeps to the protocol" in total
     assert "recursive comes to" in noise and "ε = " in noise and "may do better" in noise
     assert re.search(r"spear brings back \d+ of 32 random images", four.changes[0])
-    assert nothing.changes[0].startswith("The other way: with one image and one step")
+    other = "The other way: with one image and one step, recursive brings back 1 of 1"
+    assert nothing.changes[0].startswith(other)
+    assert not any("closed_form" in said for said in nothing.changes)  # it would refuse that, too
     assert any(said.startswith("Time: ") for said in nothing.changes)
 
 
