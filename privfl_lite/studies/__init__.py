@@ -23,6 +23,7 @@ NAMES = (
     "first-answers/baselines",
     "generative-priors/attack",
     "generative-priors/generator",
+    "generative-priors/learned",
     "hiding-the-input/attack",
     "loda/attack",
     "loda/extractor",

@@ -51,6 +51,7 @@ TOY: dict[str, dict] = {  # study -> what else is made small, by the names of it
     "first-answers/baselines": {"gs_steps": 2, "lbfgs_steps": 2},
     "generative-priors/attack": {"steps": 14, "steps undefended": 2},
     "generative-priors/generator": {"steps": 14},
+    "generative-priors/learned": {"public": 20, "gallery": 5, "learning_steps": 2},
     "hiding-the-input/attack": {"images": 6, "ats": {"gs_steps": 2, "images": 1}},
     "loda/attack": {
         "images": 2, "public": 2, "invert_steps": 2,
@@ -101,6 +102,7 @@ TOY: dict[str, dict] = {  # study -> what else is made small, by the names of it
 WORDS = ("part", "cell", "data", "net", "attacker", "attack")  # what tells kinds of cells apart
 BY = {  # study -> other words
     "first-answers/baselines": ("part",),
+    "generative-priors/learned": ("upload", "attack"),
     "loda/training": ("part", "scheme", "model"),
     "matching-gradients/failures": ("cause",),
     "matching-gradients/table": ("model", "attack"),

@@ -72,6 +72,7 @@ SPOTS = {
     "matching-gradients/first-look": Spot({"attack": "idlg", "seed": 1}, {"images": 3}),
     "generative-priors/attack": Spot({"attack": "ggl-adam", "sigma": 0, "prune": 0}),
     "generative-priors/generator": Spot({"cell": "ggl-adam"}, {"images": 2}),
+    "generative-priors/learned": Spot({"upload": "signs", "attack": "learned"}, {"seeds": [0]}),
     "hiding-the-input/attack": Spot({"part": "digits", "k": 2, "rounds": 1, "seed": 0}),
     "malicious-server/bins": Spot({"data": "mnist", "edges": "measured", "batch": 64, "bins": 128}),
     "malicious-server/fishing": Spot(

@@ -378,3 +378,17 @@ def solve(J, s, mean, A, own=True):
 def test_check_own_generator(capsys, make, attack, says):
     checks.check_own_generator(make, attack)
     assert says in capsys.readouterr().out
+
+
+def test_the_learned_network_names_no_more_than_searches_do():
+    """The sentences under the table of the study ``generative-priors/learned``."""
+    cells = {
+        (c["upload"], c["attack"]): c for c in STUDIES["generative-priors/learned"].show()["cells"]
+    }
+    named = {k: sum(n["named_pixels"] for n in c["networks"]) for k, c in cells.items()}
+    psnr = {k: np.median([v for n in c["networks"] for v in n["psnr"]]) for k, c in cells.items()}
+    assert (named["signs", "learned"], named["signs", "search"]) == (21, 19)
+    others = {how for how, _ in cells} - {"signs"}
+    assert all(named[how, "learned"] < named[how, "search"] for how in others)
+    assert round(psnr["signs", "learned"]) == 17 and psnr["signs", "search"] < 5
+    assert all(named[how, "blind"] == 0 for how in others)
