@@ -46,3 +46,9 @@ def unpack(text: str) -> Tensor:
         return torch.from_numpy(pixels)[None].float() / 255
     side = int(len(text) ** 0.5)
     return torch.tensor([int(v, 16) / 15 for v in text]).view(1, side, side)
+
+
+def unpack_color(text: str) -> Tensor:
+    """The image (3, H, W) in [0, 1] that ``pack_color`` wrote."""
+    pixels = np.array(Image.open(io.BytesIO(base64.b64decode(text))).convert("RGB"))
+    return torch.as_tensor(pixels, device="cpu").permute(2, 0, 1).float() / 255

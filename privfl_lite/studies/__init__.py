@@ -49,6 +49,8 @@ NAMES = (
     "red-team/repairs",
     "through-the-layers/trained",
     "what-epsilon-buys/attack",
+    "your-own-run/causes",
+    "your-own-run/photograph",
 )
 
 

@@ -97,6 +97,8 @@ TOY: dict[str, dict] = {  # study -> what else is made small, by the names of it
     },
     "through-the-layers/trained": {},
     "what-epsilon-buys/attack": {},
+    "your-own-run/causes": {"networks": [0]},
+    "your-own-run/photograph": {"evaluations": [2]},
 }  # fmt: skip
 WORDS = ("part", "cell", "data", "net", "attacker", "attack")  # what tells kinds of cells apart
 BY = {  # study -> other words
@@ -108,6 +110,7 @@ BY = {  # study -> other words
     "measuring-leakage/lpips": ("kind", "data"),
     "membership/attack": ("data", "how"),
     "modelcloak-fixed/attack": ("part", "data", "reading", "start", "attack"),
+    "your-own-run/causes": ("cause",),
 }
 LEFT_OUT = {  # study -> cells that are slow whatever the settings, or need more images
     "dcs2/attack": lambda cell: cell["part"] == "scale",  # as the part "separate"

@@ -118,6 +118,12 @@ SPOTS = {
         {"seeds": [0]},
         only=("networks",),
     ),
+    "your-own-run/causes": Spot(
+        {"cause": "update taken for a gradient"},
+        {"networks": [0]},
+        only=("psnr",),
+    ),
+    "your-own-run/photograph": Spot({"evaluations": 5}),
     "through-the-layers/trained": Spot({"act": "sigmoid", "recipe": "untrained", "seed": 0}),
 }
 

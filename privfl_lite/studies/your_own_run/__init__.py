@@ -1,0 +1,1 @@
+"""Studies of the chapter "Your own run"."""
