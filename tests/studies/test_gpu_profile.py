@@ -31,6 +31,10 @@ RED: dict = {
     "batches": [1, 2], "gallery": 5,
 }  # fmt: skip
 TOY: dict[str, dict] = {  # study -> what else is made small, by the names of its settings
+    "all-against-all/table": {
+        "images": 4, "gallery": 12, "steps_gs": 2, "obscure": 2, "blend_rounds": 2,
+        "mask_images": 1, "repeats": 1,
+    },
     "changing-the-model/precode": {"evaluations": 6},
     "cutting-gradients/attack": {"ranks": 1},
     "dcs2/attack": {
@@ -62,6 +66,9 @@ TOY: dict[str, dict] = {  # study -> what else is made small, by the names of it
     "loda/extractor": {"batch": 16, "pairs": 1},
     "loda/training": {"train": 4},
     "malicious-server/bins": {"batches": 2, "attacked": 1, "wire_images": 2},
+    "malicious-server/fishing": {
+        "trials": 1, "searched": 1, "batches": [4, 6], "of": 5, "bins": 8,
+    },
     "matching-gradients/failures": {"evaluations": 2, "images": 4},
     "matching-gradients/first-look": {},
     "matching-gradients/table": {"images_slow": 1, "steps_large_nets": 2},
@@ -113,6 +120,7 @@ BY = {  # study -> other words
     "your-own-run/causes": ("cause",),
 }
 LEFT_OUT = {  # study -> cells that are slow whatever the settings, or need more images
+    "all-against-all/table": lambda cell: cell.get("data") in ("photos", "cifar10"),  # as reach/map
     "dcs2/attack": lambda cell: cell["part"] == "scale",  # as the part "separate"
     "fedkl/attack": lambda cell: cell.get("setting", "").startswith("batch"),  # of 2 and 4
     "loda/attack": lambda cell: cell["part"] in ("time", "panel"),  # of 200 images; of two classes
