@@ -62,7 +62,7 @@ def plane() -> Figure:
             points.append((named.value, accuracy.value, row))
     fig, ax = plt.subplots(figsize=(5.2, 5.0), layout="none")
     fig.subplots_adjust(0.14, 0.2, 0.98, 0.98)
-    ax.set(xlim=(-0.85, 1.7), ylim=(0, 1), ylabel="accuracy, every client defended")
+    ax.set(xlim=(-1.0, 1.7), ylim=(0, 1), ylabel="accuracy, every client defended")
     for x, y, row in points:
         cost = row.cost("time") or 1.0
         size = 28 * (1 + max(0.0, cost - 1)) ** 0.5
