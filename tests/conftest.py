@@ -19,6 +19,8 @@ import privfl_lite as pf
 
 torch.set_num_threads(1)
 
+collect_ignore = ["flower"]  # they need Flower: unit/test_flower.py runs them where it is
+
 MARKERS = {
     "notebook": "runs a notebook from top to bottom (nbval)",
     "book": "builds the whole book",

@@ -166,7 +166,7 @@ def _rebuilt(
 def torn(settings: dict, net: Net, x: Tensor, classes: int) -> tuple[Tensor, Tensor]:
     """One image with two labels whose clipped gradients are farthest apart: the canaries' pair."""
     best, labels = (0.0, 0, [0, 1]), torch.arange(classes)
-    for i in range(20):
+    for i in range(min(20, len(x))):
         rows = clean(settings, net, x[i : i + 1].expand(classes, *x.shape[1:]), labels)
         apart = torch.cdist(rows, rows)
         at = int(apart.argmax())
