@@ -17,7 +17,7 @@ from torch import Tensor
 from ..arrays import Array, Found, Images, Labels
 from ..checking import Checked, checked
 from ..models.extractor import Extractor, load_extractor
-from ..runtime import PrivflError, generator
+from ..runtime import PrivflError, device, generator
 from ..values import Count, Either, Holds, Number, Seed, Word
 from .pairs import as_image, pair
 from .statistics import wilson
@@ -153,11 +153,12 @@ def _features(x: Tensor) -> Tensor:
     """What the fixed network says of images, gray or in color, each layer of length 1: (B, D)."""
     if x.shape[1] not in (1, 3):
         raise PrivflError(f"by='features' needs images with 1 or 3 channels, not {x.shape[1]}")
-    net = _net()
+    net = _net(device())
     seen = net(x.expand(-1, 3, -1, -1).to(next(net.net.parameters())))
     return torch.cat([torch.nn.functional.normalize(t.flatten(1), dim=1) for t in seen], 1).to(x)
 
 
 @lru_cache
-def _net() -> Extractor:
+def _net(where: torch.device) -> Extractor:
+    """The network, once on each device: it is made where ``where`` is in use."""
     return load_extractor("loda1")
