@@ -8,8 +8,6 @@ is printed at home, where it belongs.
 from __future__ import annotations
 
 import copy
-import sys
-import traceback
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -27,7 +25,7 @@ from ..reports import evaluate
 from ..runtime import PrivflError, device
 from ..training import Local, private_tensors
 from ..wire import Plan
-from .records import load, only_record, refused, to_record, travelling
+from .records import load, only_record, or_refused, to_record, travelling
 from .state import remember, remembered
 
 Config = Mapping[str, Any]
@@ -58,27 +56,13 @@ def client_app(
 
     @app.train(mods=list(mods))
     def train(message: Message, context: Context) -> Message:
-        return _or_refused(told.train, message, context)
+        return or_refused(message, lambda: told.train(message, context))
 
     @app.evaluate()
     def measure(message: Message, context: Context) -> Message:
-        return _or_refused(lambda m, c: told.measure(m, c, test_fn), message, context)
+        return or_refused(message, lambda: told.measure(message, context, test_fn))
 
     return app
-
-
-def _or_refused(
-    act: Callable[[Message, Context], Message], message: Message, c: Context
-) -> Message:
-    """Fails closed: an exception would carry its text, and perhaps data in it, to the server."""
-    try:
-        return act(message, c)
-    except PrivflError as error:
-        print(f"nothing was sent: {error}", file=sys.stderr)
-    except Exception:
-        print("nothing was sent:", file=sys.stderr)
-        traceback.print_exc()
-    return refused(message)
 
 
 class _Told:

@@ -7,8 +7,6 @@ closed: whatever goes wrong, the reply is an error with a constant text, and no 
 
 from __future__ import annotations
 
-import sys
-import traceback
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -22,7 +20,7 @@ from ..gradients import Tensors
 from ..models import Net
 from ..runtime import PrivflError, device, generator
 from ..training import SHUFFLE
-from .records import from_record, only_record, refused, to_record
+from .records import from_record, only_record, or_refused, refused, to_record
 from .state import remember, remembered
 
 Next = Callable[[Message, FlowerContext], Message]
@@ -43,17 +41,13 @@ def defense_mod(
     _refuse_other_doors(defense)
 
     def guard(message: Message, context: FlowerContext, call_next: Next) -> Message:
-        try:
+        def answer() -> Message:
             out = call_next(message, context)
             if out.has_error():
                 return refused(message)  # its text could say anything
             return _defended(defense, message, out, context, seed, folder)
-        except PrivflError as error:
-            print(f"nothing was sent: {error}", file=sys.stderr)
-        except Exception:
-            print("nothing was sent:", file=sys.stderr)
-            traceback.print_exc()
-        return refused(message)
+
+        return or_refused(message, answer)
 
     return guard
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
+import traceback
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import torch
 from flwr.app import ArrayRecord, Error, Message
@@ -67,3 +69,15 @@ def load(model: Net, record: ArrayRecord, defense: Defense) -> Tensors:
 def refused(message: Message) -> Message:
     """The reply of a client that sends nothing: one constant word, whatever went wrong."""
     return Message(Error(code=REFUSED, reason="refused"), reply_to=message)
+
+
+def or_refused(message: Message, act: Callable[[], Message]) -> Message:
+    """Fails closed: an exception would carry its text, and perhaps data in it, to the server."""
+    try:
+        return act()
+    except PrivflError as error:
+        print(f"nothing was sent: {error}", file=sys.stderr)
+    except Exception:
+        print("nothing was sent:", file=sys.stderr)
+        traceback.print_exc()
+    return refused(message)
