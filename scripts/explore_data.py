@@ -3,8 +3,8 @@
 ``digits``: embedded digits at 14 × 14 and one at 28 × 28, and quantiles of brightness over all of
 them. ``face``: a photograph, 48 × 48. ``signals``: the error signals of a dense first layer for one
 digit. ``epsilon``: the accountant's ε over (σ, q, T), as far as it comes from Rényi orders that are
-no whole numbers (for whole ones the page has a closed form), and how far the page is off. Pixels
-are bytes, logarithms of ε 16 bits, in base64. tests/book/test_explorables.py computes it again.
+no whole numbers (for whole ones the page has a closed form), and how far the page is off. ``plan``:
+the laws and ratios of privfl_lite/laws.py, for the plan of a federation. Pixels are bytes, logarithms of ε 16 bits, in base64. tests/book/test_explorables.py computes it again.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ from PIL import Image
 from scipy.special import gammaln, logsumexp, xlogy
 
 import privfl_lite as pf
+from privfl_lite import laws, planning
 from privfl_lite.data.embedded import bundled
+from privfl_lite.defenses.masking import BYTES
 from privfl_lite.privacy import epsilon
 from privfl_lite.privacy.accountants import _rdp
 
@@ -165,7 +167,43 @@ def accountant() -> dict[str, Any]:
     }
 
 
-MAKERS = {"digits": digits, "signals": signals, "face": face, "epsilon": accountant}
+CHOICES = (  # name on the page, defense, secure sum, where its noise is, unit, against whom
+    ("nothing", "none", "none", "", "", ""),
+    ("Prune 0.9", "prune:rate=0.9", "none", "", "", ""),
+    ("FedKL", "fedkl", "none", "", "", ""),
+    ("DCS²", "dcs2", "none", "", "", ""),
+    ("masks only", "none", "pairs", "", "", ""),
+    ("DP-SGD at clients", "dp_sgd:clip=1.0,sigma={}", "none", "step", "example", "the server"),
+    ("noise at the server", "modelcloak:clip=1.0,sigma={},where=server", "none", "mean", "client",
+     "outsiders"),
+    ("noise, masks in pairs", "modelcloak:clip=1.0,sigma={}", "pairs", "sums", "client",
+     "a server that sees sums only"),
+    ("noise, graph of masks", "modelcloak:clip=1.0,sigma={}", "graph", "sums", "client",
+     "a server that sees sums only"),
+)  # fmt: skip
+
+
+def plan() -> dict[str, Any]:
+    """What the plan's page computes with: laws of seconds, ratios of defenses, sizes."""
+    rows = []
+    for name, defense, summing, place, unit, against in CHOICES:
+        cost = laws.ratios(defense.format(1))
+        row = {"name": name, "defense": defense, "summing": summing, "place": place}
+        row |= {"unit": unit, "against": against, "time": cost.time, "bytes": cost.bytes}
+        rows.append(row | {"why": "" if place else "nothing clips and adds noise"})
+    return {
+        "laws": laws.seconds(),
+        "defenses": rows,
+        **{"key": BYTES, "bits": pf.defenses.SecureSum().bits, "float": planning.FLOAT,
+           "tensors": planning.TENSORS},
+        **{"sure": planning.SURE, "corrupt": planning.CORRUPT, "lost": planning.LOST},
+    }
+
+
+MAKERS = {
+    **{"digits": digits, "signals": signals, "face": face, "epsilon": accountant},
+    "plan": plan,
+}
 
 
 def module(made: dict[str, Any]) -> str:
