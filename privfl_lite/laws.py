@@ -47,7 +47,7 @@ def _fits() -> tuple[dict[str, float], dict[str, float]]:
         found, misfit[part] = fitted([TERMS[part](c) for c in parts], [c[value] for c in parts])
         law.update(zip(names, found, strict=True))
 
-    fit("mean", "seconds_server", "add_number", "add_call")
+    fit("mean", "seconds_server", "add_number", "add_tensor", "round")
     fit("masks", "seconds_client", "agreement", "mask_number")
     fit("shares", "seconds_client", "share_term")
     fit("unmask", "seconds_server", "recover_share", "recover_number")
@@ -62,7 +62,7 @@ def least(clients: int) -> int:
 
 
 TERMS: dict[str, Callable[[dict], tuple[float, ...]]] = {  # a cell -> what its seconds are a sum of
-    "mean": lambda c: (c["clients"] * c["numbers"], c["calls"]),
+    "mean": lambda c: (c["clients"] * c["numbers"], c["clients"] * c["tensors"], 1),
     "masks": lambda c: (c["clients"] - 1, c["clients"] * (c["numbers"] + 1)),
     "shares": lambda c: (2 * c["clients"] * (least(c["clients"]) - 1),),
     "unmask": lambda c: (c["clients"] * least(c["clients"]), c["clients"] * (c["numbers"] + 1)),

@@ -175,8 +175,8 @@ class Federation(Checked):
     def seconds_server(self) -> float:
         """One core adds a round's uploads up; with masks it also takes them off."""
         law = seconds()
-        adding = self.cohort * (self.numbers * law["add_number"] + TENSORS * law["add_call"])
-        return adding + (self.masks.seconds_server(self.cohort) if self.masks else 0.0)
+        adding = self.cohort * (self.numbers * law["add_number"] + TENSORS * law["add_tensor"])
+        return law["round"] + adding + (self.masks.seconds_server(self.cohort) if self.masks else 0.0)
 
     @property
     def memory(self) -> int:

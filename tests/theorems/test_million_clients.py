@@ -84,7 +84,7 @@ def test_prop_million_sampling():
 
 def test_prop_million_sampling_fails_for_fixed_noise():
     """With σ fixed in place of the noise on the mean, a larger cohort costs ε."""
-    assert epsilon(1.0, 0.01, 100, 1e-7) > 3 * epsilon(1.0, 0.001, 100, 1e-7)
+    assert epsilon(1.0, 0.01, 1000, 1e-7) > 2 * epsilon(1.0, 0.001, 1000, 1e-7)
 
 
 def running(values: np.ndarray, group: int) -> float:

@@ -26,7 +26,6 @@ from ...defenses.masking import Member, masked, number, secret_of, stream, weigh
 from ...federated import FedAvg
 from ...rounds import Mean, move
 from ...runtime import generator
-from ...training import clients_at_once, groups
 from ...wire import Plan
 from ..base import Study
 from .fresh import peak
@@ -111,21 +110,20 @@ def run(settings: dict, cell: dict) -> dict:
 
 
 def mean(settings: dict, cell: dict) -> dict:
-    """Adding up so many uploads, in groups as they come, and the step of the model."""
+    """Adding up so many uploads, one after the other as they would arrive, and the model's step."""
     model = built(cell["net"])
-    parts = groups(range(cell["clients"]), clients_at_once(model, settings["batch"]))
     sizes = dict.fromkeys(range(cell["clients"]), settings["images"])
-    rows = {n: torch.zeros(len(parts[0]), *p.shape) for n, p in model.named_parameters()}
+    row = {n: torch.zeros(1, *p.shape) for n, p in model.named_parameters()}
 
     def once() -> None:
         total = Mean(sizes, "examples", cell["clients"], {})
-        for who in parts:
-            total.add(who, {n: t[: len(who)] for n, t in rows.items()})
+        for c in sizes:
+            total.add([c], row)
         move(model, total.done()[0], 1.0)
 
     return {
         "numbers": sum(p.numel() for p in model.parameters()),
-        "calls": len(parts) * len(rows),
+        "tensors": len(row),
         **timed(repeated(once, settings["rounds"]), "seconds_server"),
     }
 

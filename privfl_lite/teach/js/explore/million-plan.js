@@ -61,7 +61,7 @@ export function plan(settings, cohort) {
     others: sum ? sum.others : 0,
     link: (8e-6 * (down + up)) / mbit,
     client: laws.client * defense.time + (sum ? sum.client : 0),
-    server: n * (numbers * laws.add_number + tensors * laws.add_call) + (sum ? sum.server : 0),
+    server: laws.round + n * (numbers * laws.add_number + tensors * laws.add_tensor) + (sum ? sum.server : 0),
     epsilon: spent(defense.place, settings, n),
   };
 }
