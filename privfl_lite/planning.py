@@ -2,7 +2,7 @@
 
     plan = Federation(cohort=1000, population=10**6, rounds=1000)
     print(plan.bytes_up, plan.epsilon)
-    for line in plan.lines():
+    for line in plan.lines():  # privfl plan
         print(line.what, line.value, line.unit, line.how)
 
 Every number is counted from what the package sends, or was measured here (``laws``: the studies
@@ -13,7 +13,7 @@ says which, and up to where it was measured. Chapter: at a million clients.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, NamedTuple
 
 from . import defenses
@@ -30,12 +30,13 @@ FLOAT = 4  # bytes of a number in an upload, and in the model that goes down
 LENET, TENSORS = 13_426, 8  # numbers and tensors in an upload of the study's clients
 SURE = 40  # bits: a graph of masks fails with probability 2^-40 at most
 CORRUPT, LOST = 0.2, 0.2  # shares of a client's neighbors that a graph of masks is laid out for
-Part = Annotated[float, Number(0, 0.45)]
+Share = Annotated[float, Number(0, 0.45)]
+EACH = "bytes per client and round"
 SUMS = ("none", "pairs", "graph")
 
 
 @checked
-def neighbors(clients: Count, corrupt: Part = CORRUPT, lost: Part = LOST) -> int:
+def neighbors(clients: Count, corrupt: Share = CORRUPT, lost: Share = LOST) -> int:
     """With how many others each client agrees on masks in a random graph, so that all goes well.
 
     Bell et al. (2020): a regular graph of logarithmic degree does for the complete one of Bonawitz
@@ -162,6 +163,11 @@ class Federation(Checked):
         return self.masks.bytes_up if self.masks else FLOAT * self.numbers * found.bytes
 
     @property
+    def bytes_all(self) -> float:
+        """Both ways, of all clients in all rounds."""
+        return self.rounds * self.cohort * (self.bytes_up + self.bytes_down)
+
+    @property
     def seconds_link(self) -> float:
         return 8e-6 * (self.bytes_down + self.bytes_up) / self.mbit
 
@@ -189,42 +195,46 @@ class Federation(Checked):
         return (2 + self.cohort) * FLOAT * self.numbers
 
     @property
-    def epsilon(self) -> Epsilon:
-        """What ``privacy.account`` says of this defense in these rounds."""
-        made = defenses.build(self.defense)
-        made = made if self.masks is None else made + SecureSum()
+    def training(self) -> Training:
+        """These rounds, as far as ε depends on them."""
         poisson = self.sampling == "poisson"
-        trained = Training(
+        return Training(
             *(self.rounds, self.population, self.cohort, self.sampling),
             "fixed" if poisson else "uniform",
             self.plan,
             self.examples,
             self.rounds if poisson else self.turns,
         )
-        return account(made, trained, self.delta or 0.1 / self.population)
+
+    @property
+    def epsilon(self) -> Epsilon:
+        """What ``privacy.account`` says of this defense in these rounds."""
+        made = defenses.build(self.defense)
+        made = made if self.masks is None else made + SecureSum()
+        return account(made, self.training, self.delta or 0.1 / self.population)
 
     def lines(self) -> list[Line]:
         """The plan, line by line."""
-        each, found = "per client and round", ratios(self.defense)
-        law, masks = seconds(), " + shares and masks" if self.masks else ""
-        far = "" if self.cohort <= law["largest"] else f", extrapolated beyond {law['largest']:,.0f}"
-        sums = f"law fitted up to 1,000 clients{'' if self.cohort <= 1000 else ', extrapolated'}"
-        how = "counted" if self.masks else f"counted × {found.bytes:g}, {found.source}"
-        train = "measured" if self.train is None else "yours"
+        found, law, masks = ratios(self.defense), seconds(), self.masks is not None
+        far = ", extrapolated" if self.cohort > law["largest"] else ""
+        sums = f"; masks: a law fitted up to {law['sums']:,.0f} clients" if masks else ""
+        sums += ", extrapolated" if masks and self.cohort > law["sums"] else ""
+        dense = f"counted × {found.bytes:g} ({found.source})"
+        bare = "one core of ours" if self.train is None else "yours"
         spent = self.epsilon
-        first = next((e for e in (spent, *spent.also) if e.value is not None), spent)
         return [
-            Line("down", self.bytes_down, f"bytes {each}", f"counted{masks}"),
-            Line("up", self.bytes_up, f"bytes {each}", f"{how}{masks}"),
+            Line("down", self.bytes_down, EACH, "counted"),
+            Line("up", self.bytes_up, EACH, "counted, with keys, shares, masks" if masks else dense),
             Line("into the server", self.cohort * self.bytes_up, "bytes per round", "up × cohort"),
-            Line("in all", self.rounds * self.cohort * (self.bytes_up + self.bytes_down), "bytes",
-                 "both ways × cohort × rounds"),
-            Line("on the link", self.seconds_link, f"s {each}", f"bytes ÷ {self.mbit:g} Mbit/s"),
-            Line("client", self.seconds_client, f"s {each}",
-                 f"{train} × {found.time:g}, {found.source}" + (f"; {sums}" if self.masks else "")),
-            Line("server", self.seconds_server, "s of one core per round",
-                 f"law fitted to the study{far}" + (f"; {sums}" if self.masks else "")),
+            Line("both ways, in all", self.bytes_all, "bytes", "× cohort × rounds"),
+            Line("on a link", self.seconds_link, "s per client and round",
+                 f"bytes at {self.mbit:g} Mbit/s"),
+            Line("a client computes", self.seconds_client, "s per client and round",
+                 f"{bare} × {found.time:g} ({found.source}){sums}"),
+            Line("the server computes", self.seconds_server, "s of one core per round",
+                 f"a law fitted up to {law['largest']:,.0f} clients{far}{sums}"),
             Line("server's memory", self.memory, "bytes", "counted: model, sum, one upload"),
             Line("if it keeps uploads", self.memory_kept, "bytes", "counted"),
-            Line("ε", first.value, f"per {first.unit}, δ = {first.delta:.2g}", str(spent)),
+            *(Line("ε", one.value, f"per {one.unit}, δ = {one.delta:.2g}", str(replace(one, also=())))
+              for one in (spent, *spent.also)),
         ]  # fmt: skip

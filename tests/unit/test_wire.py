@@ -177,6 +177,8 @@ ORDER = (
         "pictures",
         "leak",
         "studies",
+        "laws",
+        "planning",
         "teach",
         "commands",
     ),
