@@ -40,7 +40,9 @@ def fitted(terms: Sequence[Sequence[float]], values: Sequence[float]) -> tuple[l
 
 @lru_cache(maxsize=1)
 def _fits() -> tuple[dict[str, float], dict[str, float]]:
-    rule, law, misfit = STUDIES[MEASURED].show()["settings"], {}, {}
+    rule = STUDIES[MEASURED].show()["settings"]
+    law: dict[str, float] = {}
+    misfit: dict[str, float] = {}
 
     def fit(part: str, value: str, *names: str) -> None:
         parts = cells(part)

@@ -1,4 +1,4 @@
-"""What a federation will cost, before it runs: bytes, seconds, memory, ε, for any number of clients.
+"""What a federation will cost, before it runs: bytes, seconds, memory, ε, for any crowd.
 
     plan = Federation(cohort=1000, population=10**6, rounds=1000)
     print(plan.bytes_up, plan.epsilon)
@@ -100,7 +100,7 @@ class Line(NamedTuple):
 
 @dataclass(frozen=True)
 class Federation(Checked):
-    """Rounds of FedAvg that are planned: ``cohort`` of ``population`` clients in each of ``rounds``.
+    """FedAvg as it is planned: ``cohort`` of ``population`` clients in each of ``rounds``.
 
     ``numbers``: of an upload, 32 bits each. ``mbit``: of a client's link, Mbit/s each way.
     ``train``: seconds one undefended client trains (None: the study's LeNet on one of our cores).
@@ -157,13 +157,13 @@ class Federation(Checked):
         return FLOAT * self.numbers + (self.masks.bytes_down if self.masks else 0)
 
     @property
-    def bytes_up(self) -> float:
+    def bytes_up(self) -> int:
         """From one client in one round: with masks every number leaves, zeros included."""
-        found = ratios(self.defense)
-        return self.masks.bytes_up if self.masks else FLOAT * self.numbers * found.bytes
+        dense = FLOAT * self.numbers
+        return self.masks.bytes_up if self.masks else round(dense * ratios(self.defense).bytes)
 
     @property
-    def bytes_all(self) -> float:
+    def bytes_all(self) -> int:
         """Both ways, of all clients in all rounds."""
         return self.rounds * self.cohort * (self.bytes_up + self.bytes_down)
 
@@ -182,7 +182,8 @@ class Federation(Checked):
         """One core adds a round's uploads up; with masks it also takes them off."""
         law = seconds()
         adding = self.cohort * (self.numbers * law["add_number"] + TENSORS * law["add_tensor"])
-        return law["round"] + adding + (self.masks.seconds_server(self.cohort) if self.masks else 0.0)
+        taken_off = self.masks.seconds_server(self.cohort) if self.masks else 0.0
+        return law["round"] + adding + taken_off
 
     @property
     def memory(self) -> int:
@@ -224,7 +225,7 @@ class Federation(Checked):
         spent = self.epsilon
         return [
             Line("down", self.bytes_down, EACH, "counted"),
-            Line("up", self.bytes_up, EACH, "counted, with keys, shares, masks" if masks else dense),
+            Line("up", self.bytes_up, EACH, "counted, keys and shares too" if masks else dense),
             Line("into the server", self.cohort * self.bytes_up, "bytes per round", "up × cohort"),
             Line("both ways, in all", self.bytes_all, "bytes", "× cohort × rounds"),
             Line("on a link", self.seconds_link, "s per client and round",
@@ -235,6 +236,6 @@ class Federation(Checked):
                  f"a law fitted up to {law['largest']:,.0f} clients{far}{sums}"),
             Line("server's memory", self.memory, "bytes", "counted: model, sum, one upload"),
             Line("if it keeps uploads", self.memory_kept, "bytes", "counted"),
-            *(Line("ε", one.value, f"per {one.unit}, δ = {one.delta:.2g}", str(replace(one, also=())))
-              for one in (spent, *spent.also)),
+            *(Line("ε", e.value, f"per {e.unit}, δ = {e.delta:.2g}", str(replace(e, also=())))
+              for e in (spent, *spent.also)),
         ]  # fmt: skip

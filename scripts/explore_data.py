@@ -4,7 +4,8 @@
 them. ``face``: a photograph, 48 × 48. ``signals``: the error signals of a dense first layer for one
 digit. ``epsilon``: the accountant's ε over (σ, q, T), as far as it comes from Rényi orders that are
 no whole numbers (for whole ones the page has a closed form), and how far the page is off. ``plan``:
-the laws and ratios of privfl_lite/laws.py, for the plan of a federation. Pixels are bytes, logarithms of ε 16 bits, in base64. tests/book/test_explorables.py computes it again.
+the laws and ratios of privfl_lite/laws.py. Pixels are bytes, logarithms of ε 16 bits, in base64.
+tests/book/test_explorables.py computes it again.
 """
 
 from __future__ import annotations
@@ -194,8 +195,12 @@ def plan() -> dict[str, Any]:
     return {
         "laws": laws.seconds(),
         "defenses": rows,
-        **{"key": BYTES, "bits": pf.defenses.SecureSum().bits, "float": planning.FLOAT,
-           "tensors": planning.TENSORS},
+        **{
+            "key": BYTES,
+            "bits": pf.defenses.SecureSum().bits,
+            "float": planning.FLOAT,
+            "tensors": planning.TENSORS,
+        },
         **{"sure": planning.SURE, "corrupt": planning.CORRUPT, "lost": planning.LOST},
     }
 

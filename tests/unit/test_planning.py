@@ -46,8 +46,8 @@ def test_a_run_spends_what_was_planned(text, summing, how):
         how.get("per_round", 4), 4, 2, defense=text, summing=summing, sampling=sampling, delta=1e-5
     )
     assert plan.epsilon == run.history[-1].epsilon
-    assert planning.LENET == run.model.num_parameters
-    assert planning.TENSORS == len(run.leaving)
+    assert run.model.num_parameters == planning.LENET
+    assert len(run.leaving) == planning.TENSORS
     for upload in (u for report in run.history for u in report.uploads):
         numbers = sum(t[0].numel() for t in upload.tensors.values())
         if summing == "none":
@@ -91,7 +91,9 @@ def test_measured_bytes_are_the_planned_ones():
         assert cell["bytes_up"] == cell["clients"] * plan.bytes_up
         assert cell["bytes_down"] == plan.bytes_down
     for cell in laws.cells("masks"):
-        plan = Federation(cell["clients"], cell["clients"], numbers=cell["numbers"], summing="pairs")
+        plan = Federation(
+            cell["clients"], cell["clients"], numbers=cell["numbers"], summing="pairs"
+        )
         assert cell["bytes_masked"] == plan.masks.bytes_masked
 
 

@@ -45,7 +45,7 @@ def _measure(pipe: Connection, settings: dict, clients: int, kept: bool) -> None
 def _most() -> int:
     """The largest resident set of this process so far, in bytes.
 
-    On Linux from its own table: what ``getrusage`` says is handed down by the process that began it.
+    On Linux from its own table: what ``getrusage`` says is handed down by its parent.
     """
     if STATUS.exists():
         (line,) = [v for v in STATUS.read_text().splitlines() if v.startswith("VmHWM")]

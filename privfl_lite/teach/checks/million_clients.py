@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Collection
+from typing import Any
 
 import torch
 from torch import Generator
@@ -11,7 +12,7 @@ from torch import Generator
 from ...planning import Federation
 from ...privacy import epsilon
 from ...runtime import generator
-from ..check import Wrong, close, exercise, number
+from ..check import Wrong, begun, close, exercise, number
 
 Mask = Callable[[int, int], int]
 Sent = tuple[dict[int, int], int]  # what each client sends, what the server has in the end
@@ -44,8 +45,8 @@ def check_masked_bytes(masked_bytes: Callable[[int, int], float]) -> None:
         if close(found, right - 6, 1e-9):
             raise Wrong("the client's weight is masked and sent, too: one number more")
         if found < right - 66 * cohort:
-            raise Wrong("too few: look at the shares, two for each other client, and at the end one "
-                        "of each client's secrets")  # fmt: skip
+            shares = "two for each other client, and at the end one of each client's secrets"
+            raise Wrong(f"too few: look at the shares, {shares}")
         raise Wrong(f"{cohort} clients and {numbers:,} numbers: {found:.6g} bytes it is not")
 
 
@@ -68,15 +69,16 @@ def _spent(cohort: int, s: float, population: int, rounds: int, delta: float) ->
 @exercise("Noise on the model, ε and cohort: two of them fix the third.")
 def check_least_cohort(least_cohort: Callable[..., float]) -> None:
     """``least_cohort(target, s, population, rounds, delta)``: within 2 % above the least."""
-    for case in ((4.0, 1e-3, 10**6, 1000, 1e-7), (2.0, 2e-3, 10**5, 20, 1e-6)):
-        target, *rest = case
+    cases: list[Any] = [(4.0, 1e-3, 10**6, 1000, 1e-7), (2.0, 2e-3, 10**5, 20, 1e-6)]
+    for case in cases:
+        target, s, *rest = case
         found, right = number(least_cohort(*case), "the cohort"), fewest(*case)
-        if rest[0] * found < 0.3:
+        if s * found < 0.3:
             raise Wrong(
-                f"a cohort of {found:.0f} has σ = {rest[0] * found:.2g} and is far over the target "
+                f"a cohort of {found:.0f} has σ = {s * found:.2g} and is far over the target "
                 "of ε; begin where s K is at least 0.3"
             )
-        if (spent := _spent(int(found), *rest)) > target * 1.001:
+        if (spent := _spent(int(found), s, *rest)) > target * 1.001:
             raise Wrong(f"K = {found:.0f} has ε = {spent:.3g}, over the target of {target:g}")
         if found > 1.02 * right:
             raise Wrong(f"K = {found:.0f} holds, but fewer would do: {right}")
@@ -98,7 +100,8 @@ def check_graph_sum(graph_sum: Callable[..., Sent]) -> None:
             asked.add((i, j))
             return book[i, j]
 
-        sent, total = graph_sum(values, k, lost, mask, modulus, generator(n))
+        given = values, k, lost, mask, modulus, generator(n)
+        sent, total = begun(graph_sum(*given))
         _judge(dict(sent), int(total), values, k, lost, book, asked, modulus)
 
 

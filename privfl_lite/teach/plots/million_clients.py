@@ -28,7 +28,7 @@ def line(ax: Axes, pick: Pick, end: int, color: str, label: str, **settings: Any
     ys = [pick(Federation(n, max(n, MILLION), **settings)) for n in SIZES]
     near = [(n, y) for n, y in zip(SIZES, ys, strict=True) if n <= end]
     far = [(n, y) for n, y in zip(SIZES, ys, strict=True) if n >= end]
-    style = {"color": COLORS[color], "lw": 2}
+    style: dict[str, Any] = {"color": COLORS[color], "lw": 2}
     if near:
         ax.plot(*zip(*near, strict=True), label=label, **style)
     ax.plot(*zip(*far, strict=True), ls="--", label=None if near else label, **style)
@@ -98,7 +98,7 @@ def levels() -> Figure:
     """ε against the cohort at a fixed noise on the model, by the accountant."""
     fig, ax = plt.subplots(figsize=(4.8, 3.6))
     for s, color in ((3e-4, "attack"), (1e-4, "defense"), (3e-5, "good")):
-        sizes = [n for n in SIZES if 0.35 <= s * n and n < MILLION][:36]
+        sizes = [n for n in SIZES if s * n >= 0.35 and n < MILLION][:36]
         spent = [epsilon(min(s * n, 1e4), n / MILLION, 1000, 0.1 / MILLION) for n in sizes]
         ax.plot(sizes, spent, lw=2, color=COLORS[color], label=f"{s:.5f} C")
         ax.axvline(1 / s, color=COLORS[color], ls=":", lw=1)
@@ -150,7 +150,7 @@ def _row(what: str, cell: dict[str, Any], key: str, law: float | None) -> dict[s
 
 
 def defenses(cohort: int = 1000, rounds: int = 1000) -> list[dict[str, Any]]:
-    """What each defense adds: ratios as measured, ε of this plan or the reason why there is none."""
+    """What each defense adds: ratios as measured, ε of this plan or why there is none."""
     settings = STUDIES["all-against-all/table"].show()["settings"]
     plan, found = Federation(cohort, MILLION, rounds), []
     for name, row in ROWS.items():

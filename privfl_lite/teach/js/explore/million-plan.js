@@ -54,7 +54,7 @@ export function plan(settings, cohort) {
   const defense = defenses[choice];
   const sum = defense.summing === "none" ? null : summed(defense.summing, n, numbers);
   const down = float * numbers + (sum ? sum.down : 0);
-  const up = sum ? sum.up : float * numbers * defense.bytes;
+  const up = sum ? sum.up : Math.round(float * numbers * defense.bytes);
   return {
     up,
     down,
