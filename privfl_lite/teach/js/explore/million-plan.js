@@ -146,7 +146,7 @@ function losses(panel, result, settings) {
   plot.dot(n, shown, { tone: "defense" });
 }
 
-const big = (v) => (v >= 1e4 ? number(v, 3) : number(Math.round(v), 5));
+const big = (v) => Number(v.toPrecision(4)).toLocaleString("en-US");
 
 export const explorable = {
   controls: [

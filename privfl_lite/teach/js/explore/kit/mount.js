@@ -40,7 +40,7 @@ export function mount(el, explorable, { title, settings: given = {}, onChange } 
     ]),
   );
   const count = explorable.controls.length;
-  const columns = `--pfx-columns:${count === 4 ? 2 : count};--pfx-few:${count === 4 ? 2 : 1}`;
+  const columns = `--pfx-columns:${count > 3 ? 2 : count};--pfx-few:${count === 4 ? 2 : 1}`;
   const controls = h(
     "div",
     { class: "pfx-controls", style: columns },
