@@ -23,7 +23,7 @@ from .defenses.secure_sum import SecureSum
 from .laws import ratios, seconds
 from .privacy import Epsilon, Training, account
 from .runtime import PrivflError
-from .values import Count, Inside, Number, Positive, Text, Word
+from .values import Count, Inside, Number, Text, Word
 from .wire import Plan
 
 FLOAT = 4  # bytes of a number in an upload, and in the model that goes down
@@ -31,6 +31,7 @@ LENET, TENSORS = 13_426, 8  # numbers and tensors in an upload of the study's cl
 SURE = 40  # bits: a graph of masks fails with probability 2^-40 at most
 CORRUPT, LOST = 0.2, 0.2  # shares of a client's neighbors that a graph of masks is laid out for
 Share = Annotated[float, Number(0, 0.45)]
+Rate = Annotated[float, Number(0, 1e9, open="low")]  # Mbit/s, or seconds
 EACH = "bytes per client and round"
 SUMS = ("none", "pairs", "graph")
 
@@ -115,8 +116,8 @@ class Federation(Checked):
     population: Count
     rounds: Count = 1
     numbers: Count = LENET
-    mbit: Positive = 10.0
-    train: Positive | None = None
+    mbit: Rate = 10.0
+    train: Rate | None = None
     defense: Text = "none"
     summing: Annotated[str, Word("secure sum", *SUMS)] = "none"
     sampling: Annotated[str, Word("sampling", "fixed", "poisson")] = "fixed"
