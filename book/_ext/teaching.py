@@ -1,8 +1,9 @@
 """The parts of the instructor guide that come from data (scripts/editions/teaching.py).
 
 ``{goals}`` is a table of what students can do, and where that is taught and shown;
-``{plan} ten-weeks`` a plan of a course with its minutes; ``{misconceptions}`` what students believe, and the words of
-the check that catches it. Written as Markdown, so that links and numbers are those of the book.
+``{plan} ten-weeks`` a plan of a course with its minutes; ``{misconceptions}`` what students
+believe, and the words of the check that catches it. Written as Markdown, so that links and numbers
+are those of the book.
 """
 
 from __future__ import annotations
