@@ -154,7 +154,7 @@ function legend(g, y) {
 
 function map(panel, { here, near }, where) {
   const { g, width } = panel;
-  const left = 34;
+  const left = 46;
   const top = 28;
   const across = (width - left) / BATCHES.length;
   const down = Math.min(38, (panel.height - top - 64) / AGES.length);
@@ -162,7 +162,7 @@ function map(panel, { here, near }, where) {
   const row = (a) => top + (AGES.length - 1 - AGES.indexOf(a)) * down;
   g.append(s("text", { x: 0, y: 14, class: "pfx-title" }, `Percent named, ${steps(where.steps)}`));
   const around = { y: (top + bottom) / 2, class: "pfx-label", "text-anchor": "middle" };
-  g.append(s("text", { ...around, x: 10, transform: `rotate(-90 10 ${around.y})` }, "rounds of training"));
+  g.append(s("text", { ...around, x: 13, transform: `rotate(-90 13 ${around.y})` }, "rounds of training"));
   const name = { class: "pfx-tick", "text-anchor": "end" };
   for (const a of AGES) g.append(s("text", { ...name, x: left - 5, y: row(a) + down / 2 + 4 }, a));
   const slot = { width: across - 3, height: down - 3, rx: 3, class: "pfx-line pfx-stroke-frame" };
@@ -218,6 +218,7 @@ function layer(panel, where) {
   const last = found[MOST - 1];
   const plot = new Plot(panel, {
     title: "First layer: what is missing",
+    left: 46, // room for 10,000
     x: axis,
     y: { domain: [1, log([last.short, last.zeros])], log: true },
   });
@@ -243,6 +244,7 @@ function upload(panel, where) {
   const { pixels } = DATA.places[where.place];
   const plot = new Plot(panel, {
     title: "Numbers sent, pixels unknown",
+    left: 46, // room for 10,000
     x: axis,
     y: { domain: [100, log([now.sent, MOST * pixels])], log: true },
   });
@@ -259,6 +261,7 @@ function work(panel, where) {
   const known = every.filter(([, v]) => Number.isFinite(v) && v !== null);
   const plot = new Plot(panel, {
     title: "SPEAR: proposals expected",
+    left: 46, // room for 10,000
     x: axis,
     y: { domain: [1, log([...known.map(([, v]) => v), DATA.proposals])], log: true },
   });
@@ -307,9 +310,9 @@ export const explorable = {
     { key: "age", label: "rounds of training", values: AGES, value: 0, format: String },
   ].map((c) => (c.values ? { ...c, min: c.values[0], max: c.values[c.values.length - 1] } : c)),
   compute,
-  readouts: ({ here, count: c, proposals: wanted }) => [
+  readouts: ({ here, count: c, proposals: wanted }, where) => [
     [
-      `measured: named among ${DATA.gallery}`,
+      `named: B = ${where.batch}, ${steps(where.steps)}, ${age(where.age)}`,
       here ? (here.attack ? `${tenth(here.share)} (${here.level})` : "all refuse") : "not measured",
     ],
     ["95 % interval", here?.attack ? interval(here) : "–"],
