@@ -133,7 +133,7 @@ function left(panel, result, settings) {
 export const explorable = {
   controls: [
     { key: "rounds", label: "rounds T", min: 1, max: MOST, scale: "log", whole: true, value: 4 },
-    { key: "sigma", label: "σ, noise of a round", min: 0.02, max: 5, scale: "log", value: 0.6 },
+    { key: "sigma", label: "σ of one round", min: 0.02, max: 5, scale: "log", value: 0.6 },
     { key: "share", label: "r, share sent", min: 0.02, max: 0.98, step: 0.01, value: 0.3 },
     {
       key: "fresh",

@@ -139,11 +139,12 @@ function box(g, x, y, width, height, cell) {
   g.append(s("text", cell.attack ? middle : { ...middle, class: "pfx-small" }, text));
 }
 
-function legend(g, y) {
-  let x = 2;
+function legend(g, top, width) {
+  let [x, y] = [2, top];
   const short = { "no better than chance": "chance" };
   for (const [level, [tone, opacity]] of Object.entries(LOOKS)) {
     const word = short[level] ?? level;
+    if (x + 19 + 7.5 * word.length > width) [x, y] = [2, y + 18];
     g.append(
       s("rect", { x, y: y - 11, width: 14, height: 13, class: `pfx-fill-${tone}`, "fill-opacity": opacity }),
       s("text", { x: x + 19, y }, word),
@@ -181,7 +182,7 @@ function map(panel, { here, near }, where) {
   });
   const middle = { x: (left + width) / 2, "text-anchor": "middle" };
   g.append(s("text", { ...middle, y: bottom + 31, class: "pfx-label" }, "images in a batch"));
-  legend(g, bottom + 54);
+  legend(g, bottom + 52, width);
   const place = (c) => {
     const next = Math.max(1, BATCHES.findIndex((b) => b >= c.batch));
     const [a, b] = [BATCHES[next - 1], BATCHES[next]];
