@@ -36,6 +36,15 @@ LIBRARY = """\
     upload = pf.Upload.from_gradients(net, [g_weight, g_bias, *head], batch=4)
     return pf.attacks.ClosedForm().run(upload).images.flatten(1)
 """
+MEAN = """\
+    mean = rows.mean(0)
+    total = len(rows) * mean * (C / mean.norm()).clamp(max=1)
+"""
+ACCOUNTANT = """\
+    from privfl_lite.privacy import gaussian
+    return gaussian.analytic_gaussian_epsilon(1 / mu, delta_dp)
+    low, high = 0.0, 1.0
+"""
 WRONG: dict[str, dict[str, Variant]] = {
     "read-off": {
         "the first row that is on": (
@@ -54,6 +63,36 @@ WRONG: dict[str, dict[str, Variant]] = {
         "the library in place of an answer": (
             [["    live = g_bias != 0\n", LIBRARY]],
             {"q7": 0, "q8": 0},
+        ),
+    },
+    "dp-sgd": {
+        "the mean is clipped": (
+            [["    total = (rows * (C / length).clamp(max=1)).sum(0)\n", MEAN]],
+            {"q2": 0, "q3": 0},
+        ),
+        "a length of zero": (
+            [
+                [".clamp(min=1e-12)", ""],
+                ["rows * (C / length).clamp(max=1)", "rows / length * length.clamp(max=C)"],
+            ],
+            {"q2": 2, "q3": 0},
+        ),
+        "ε of each round is added": (
+            [["math.sqrt(rounds) / sigma, NormalDist", "1 / sigma, NormalDist"]],
+            {"q4": 0, "q5": 0, "q10": 0},
+        ),
+        "observed rates": (
+            [
+                ["lab.interval(hits, tries)[0]", "hits / tries"],
+                ["lab.interval(alarms, tries)[1]", "alarms / tries"],
+            ],
+            {"q7": 0},
+        ),
+        "a plan that spends too much": ([["noise_for(3, 30, 1e-5)", "2.0"]], {"q10": 0}),
+        "a plan that does not learn": ([['"rate": 8.0', '"rate": 0.01']], {"q10": 3}),
+        "the library in place of an answer": (
+            [["    low, high = 0.0, 1.0\n", ACCOUNTANT]],
+            {"q4": 0, "q5": 0},
         ),
     },
 }
