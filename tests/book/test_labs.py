@@ -36,6 +36,10 @@ LIBRARY = """\
     upload = pf.Upload.from_gradients(net, [g_weight, g_bias, *head], batch=4)
     return pf.attacks.ClosedForm().run(upload).images.flatten(1)
 """
+ESTIMATE = """\
+    from privfl_lite.attacks.analytic.closed_form import row_quotients
+    quotients = row_quotients(g_weight[None], g_bias[None])[0]
+"""
 MEAN = """\
     mean = rows.mean(0)
     total = len(rows) * mean * (C / mean.norm()).clamp(max=1)
@@ -63,6 +67,28 @@ WRONG: dict[str, dict[str, Variant]] = {
         "the library in place of an answer": (
             [["    live = g_bias != 0\n", LIBRARY]],
             {"q7": 0, "q8": 0},
+        ),
+    },
+    "break-a-defense": {
+        "exact comparison": (
+            [["spread > 1e-4 * quotients.abs().amax(0)", "spread > 0"]],
+            {"q2": 0, "q3": 0, "q5": 0, "q6": 0},
+        ),
+        "a without the sigmoid undone": (
+            [["(a / (1 - a)).log()", "a"]],
+            {"q4": 0, "q5": 0, "q6": 0},
+        ),
+        "the plain attack": (
+            [["    return x\n", "    return lab.plain(sent)\n"]],
+            {"q5": 0, "q6": 0},
+        ),
+        "counted from zero, and one equation too many": (
+            [["return 1 + int(", "return int("], ["> units", ">= units"]],
+            {"q7": 0, "q8": 0},
+        ),
+        "the library in place of an answer": (
+            [["    quotients = g_weight / g_bias[:, None]\n", ESTIMATE]],
+            {"q2": 0, "q5": 0},
         ),
     },
     "dp-sgd": {
