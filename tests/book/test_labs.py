@@ -40,6 +40,7 @@ ESTIMATE = """\
     from privfl_lite.attacks.analytic.closed_form import row_quotients
     quotients = row_quotients(g_weight[None], g_bias[None])[0]
 """
+TOGETHER = "size = t.abs().mean().expand(len(t))\n            out[name] = t.sign() * size"
 MEAN = """\
     mean = rows.mean(0)
     total = len(rows) * mean * (C / mean.norm()).clamp(max=1)
@@ -89,6 +90,33 @@ WRONG: dict[str, dict[str, Variant]] = {
         "the library in place of an answer": (
             [["    quotients = g_weight / g_bias[:, None]\n", ESTIMATE]],
             {"q2": 0, "q5": 0},
+        ),
+    },
+    "red-team": {
+        "one size for all clients": (
+            [
+                [
+                    "size = t.abs().flatten(1).mean(1)\n            out[name] = t.sign() * size",
+                    TOGETHER,
+                ]
+            ],
+            {"q1": 2},
+        ),
+        "every unit must be on": (
+            [["return (layer != 0).any(0)", "return (layer != 0).all(0)"]],
+            {"q3": 2, "q5": 0},
+        ),
+        "only common pixels count": (
+            [["((pool != 0) != mask).sum(1).argmin()", "((pool != 0) & mask).sum(1).argmax()"]],
+            {"q4": 0},
+        ),
+        "coins of the first client for all": (
+            [["enumerate(ctx.rngs)", "enumerate(ctx.rngs[:1] * len(t))"]],
+            {"q7": 2},
+        ),
+        "a majority in place of constancy": (
+            [["(rounds == rounds[0]).all(0).any(0)", "(rounds.double().mean(0) > 0).any(0)"]],
+            {"q8": 0},
         ),
     },
     "dp-sgd": {
