@@ -116,7 +116,7 @@ WRONG: dict[str, dict[str, Variant]] = {
         ),
         "a majority in place of constancy": (
             [["(rounds == rounds[0]).all(0).any(0)", "(rounds.double().mean(0) > 0).any(0)"]],
-            {"q8": 0},
+            {"q8": 0, "q9": 0},
         ),
     },
     "dp-sgd": {

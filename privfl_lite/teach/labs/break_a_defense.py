@@ -11,7 +11,15 @@ import torch
 from torch import Tensor
 
 from ..check import TRIALS, Wrong, as_tensor, close, exercise, mask, number, tensor
-from .break_a_defense_cases import PIXELS, captured, entangled, handout, network, upload
+from .break_a_defense_cases import (
+    PIXELS,
+    captured,
+    entangled,
+    first_layer,
+    handout,
+    network,
+    upload,
+)
 from .kit import PRACTICE, demand, draws, own, unpack
 from .read_off_cases import digits
 
@@ -29,7 +37,7 @@ def trial(
 ) -> float:
     """PSNR of ``read(sent, W, b)`` on one fresh entangled upload, for your own experiments."""
     net, sent, _, x, _ = upload(draws(key, "trial", str(number_of)), units, beta)
-    return psnr(read(sent, net[0].weight.detach(), net[0].bias.detach()), x)
+    return psnr(read(sent, *first_layer(net)), x)
 
 
 @exercise("Rows that disagree about a pixel cannot all speak of one picture.")
@@ -97,7 +105,7 @@ def check_read(
         rng = draws(key, "read", str(k))
         beta = 0.75 - 0.1 * k if few else 0.75
         net, sent, columns, x, _ = upload(rng, int((1 - beta) * PIXELS) + 12, beta)
-        weight, bias = net[0].weight.detach(), net[0].bias.detach()
+        weight, bias = first_layer(net)
         answer = own(read, "attacks", "defenses")(dict(sent), weight.clone(), bias.clone())
         found = tensor(answer, (PIXELS,), "the picture")
         if psnr(found, x) > 60:
@@ -172,7 +180,7 @@ def plain(sent: dict[str, Tensor]) -> Tensor:
 def practice(number_of: int = 0) -> tuple[dict[str, Tensor], Tensor, Tensor, Tensor]:
     """An entangled upload whose picture you know: what is sent, W, b, and the picture."""
     net, sent, _, x, _ = upload(draws(PRACTICE, "practice", str(number_of)))
-    return sent, net[0].weight.detach(), net[0].bias.detach(), x
+    return sent, *first_layer(net), x
 
 
 __all__ += ["entangled", "network", "plain", "practice", "trial"]

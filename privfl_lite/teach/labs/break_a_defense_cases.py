@@ -28,6 +28,12 @@ def network(rng: torch.Generator, units: int = UNITS, pixels: int = PIXELS) -> n
     return net
 
 
+def first_layer(net: nn.Sequential) -> tuple[Tensor, Tensor]:
+    """The weights (units, pixels) and the bias (units,) that the server had sent."""
+    weight, bias = list(net.parameters())[:2]
+    return weight.detach(), bias.detach()
+
+
 def gradients(net: nn.Sequential, x: Tensor, y: Tensor) -> Sent:
     """What an undefended client sends of one picture (1, pixels)."""
     names = ("weight", "bias", "head_weight", "head_bias")
