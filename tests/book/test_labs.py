@@ -49,6 +49,22 @@ ACCOUNTANT = """\
     from privfl_lite.privacy import gaussian
     return gaussian.analytic_gaussian_epsilon(1 / mu, delta_dp)
     low, high = 0.0, 1.0
+COSINES = """\
+    from torch.nn.functional import cosine_similarity as cosine
+
+    return 1 - sum(cosine(u.flatten(), v.flatten(), 0) for u, v in zip(a, b)) / len(a)
+"""
+SEARCH = """\
+    import privfl_lite as pf
+
+    model = pf.models.wrap(net, shape=(1, 14, 14), head="3")
+    upload = pf.Upload.from_gradients(model, sent, labels=y)
+    return pf.attacks.IDLG(steps=20).run(upload).images
+"""
+READOUT = """\
+    import privfl_lite as pf
+
+    return pf.attacks.analytic.closed_form.row_quotients(g_weight[None], g_bias[None])[0]
 """
 WRONG: dict[str, dict[str, Variant]] = {
     "read-off": {
@@ -147,6 +163,58 @@ WRONG: dict[str, dict[str, Variant]] = {
         "the library in place of an answer": (
             [["    low, high = 0.0, 1.0\n", ACCOUNTANT]],
             {"q4": 0, "q5": 0},
+    "matching": {
+        "a cosine for each tensor": (
+            [["    inner = sum(", COSINES + "    inner = sum("]],
+            {"q2": 2},
+        ),
+        "the cost that was handed over is not used": (
+            [["value = cost(", "value = lab.distance("]],
+            {"q3": 7, "q7": 0},
+        ),
+        "a start that diverged": ([['.nan_to_num(float("inf"))', ""]], {"q5": 1}),
+        "all entries count": ([["(u - v)[v != 0]", "(u - v)"]], {"q6": 2, "q7": 0}),
+        "the library in place of an answer": (
+            [["    x = torch.full(", SEARCH + "    x = torch.full("]],
+            {"q3": 0, "q4": 0, "q7": 0},
+        ),
+    },
+    "malicious-server": {
+        "equal steps": (
+            [["Normal(mean, std).icdf(shares)", "Normal(mean, std).icdf(shares[:1]) + shares"]],
+            {"q2": 0},
+        ),
+        "dust counts": ([["> 1e-5 * signals.abs().max()", "> 0"]], {"q3": 2}),
+        "bins are taken for equal": (
+            [
+                [
+                    "return (B * p * (1 - p) ** (B - 1)).sum().item()",
+                    "return B * (1 - 1 / len(p)) ** (B - 1)",
+                ]
+            ],
+            {"q5": 1},
+        ),
+        "equal columns in place of parallel ones": (
+            [
+                [
+                    "    columns = second / second.norm(dim=0).clamp(min=1e-12)\n",
+                    "    return bool((second - second[:, :1]).abs().max() < 1e-6)\n",
+                ]
+            ],
+            {"q8": 2},
+        ),
+        "rows in place of columns": (
+            [
+                [
+                    "columns = second / second.norm(dim=0)",
+                    "second = first.T\n    columns = second / second.norm(dim=0)",
+                ]
+            ],
+            {"q8": 4},
+        ),
+        "the library in place of an answer": (
+            [["    below_w = ", READOUT + "    below_w = "]],
+            {"q3": 0, "q4": 0},
         ),
     },
 }
@@ -243,7 +311,7 @@ def test_points_of_a_rubric_add_up(slug):
     cells = [c.source for c in source.read(slug).cells if "**Rubric.**" in c.source]
     for q, text in zip((q for q in source.questions(slug) if q.written), cells, strict=True):
         rubric = text.partition("**Rubric.**")[2]
-        parts = [int(n) for n in re.findall(r"(?:^|[.)] )\s*(\d+)(?: points?)?: ", rubric.strip())]
+        parts = [int(n) for n in re.findall(r"(?:^|\W)(\d+)(?: points?)?:\s", rubric)]
         assert sum(parts) == q.points, (q.name, parts)
 
 
