@@ -49,6 +49,7 @@ ACCOUNTANT = """\
     from privfl_lite.privacy import gaussian
     return gaussian.analytic_gaussian_epsilon(1 / mu, delta_dp)
     low, high = 0.0, 1.0
+"""
 COSINES = """\
     from torch.nn.functional import cosine_similarity as cosine
 
@@ -163,6 +164,8 @@ WRONG: dict[str, dict[str, Variant]] = {
         "the library in place of an answer": (
             [["    low, high = 0.0, 1.0\n", ACCOUNTANT]],
             {"q4": 0, "q5": 0},
+        ),
+    },
     "matching": {
         "a cosine for each tensor": (
             [["    inner = sum(", COSINES + "    inner = sum("]],
