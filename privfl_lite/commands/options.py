@@ -28,6 +28,7 @@ EXAMPLES = {  # one for each command, below its help
     "epsilon": "--sigma 5 --rate 0.1 --rounds 100 --delta 1e-5",
     "study": "show modelcloak-fixed/epsilon",
     "fetch": "cifar10",
+    "grade": "handed-in --lab read-off --csv grades.csv",
     "doctor": "",
 }
 
