@@ -21,6 +21,12 @@ from .registry import CHALLENGES
 
 REMEDY = "restore a copy, or begin anew under another name: --board FILE"
 Check = Callable[[str, str, str], bool]  # challenge, player, proof -> whether it holds
+LONG = 40  # letters of a player's name
+
+
+def is_name(player: object) -> bool:
+    """Whether it can stand in a table."""
+    return isinstance(player, str) and 0 < len(player) <= LONG and player.isprintable()
 
 
 @dataclass
@@ -45,7 +51,7 @@ class Board:
             whole = all(isinstance(v, int) for t in (*tables[:2], tables[3]) for v in t.values())
         except (TypeError, AttributeError):
             known = whole = False
-        if not (known and whole and isinstance(board.player, str)):
+        if not (known and whole and is_name(board.player) and isinstance(board.set, str)):
             raise PrivflError(f"{path} is no leaderboard of these challenges; {REMEDY}")
         return board
 
@@ -55,6 +61,8 @@ class Board:
         if not path.exists():
             if not player:
                 raise PrivflError("say who you are: --player NAME (once; the board remembers)")
+            if not is_name(player):
+                raise PrivflError(f"a player's name has 1 to {LONG} printable letters")
             return cls(player, set)
         board = cls.read(path)
         if player not in (None, board.player):

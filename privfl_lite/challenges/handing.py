@@ -70,8 +70,26 @@ def load(folder: Text) -> Handed:
     upload = Upload(sent, kind, net, challenge.batch, "eval", challenge.plan)
     if challenge.answer != "places":
         return Handed(challenge, upload)
+    return Handed(challenge, upload, *candidates(home))
+
+
+def candidates(home: Path) -> tuple[Tensor, Tensor]:
+    """The candidates (M, 1, 28, 28) in a challenge's folder, and their labels (M,)."""
     held = _named(home / POOL)
-    return Handed(challenge, upload, held["images"], held["labels"])
+    if not {"images", "labels"} <= held.keys():
+        raise PrivflError(f"{home / POOL} must hold the tensors images and labels")
+    return held["images"], held["labels"]
+
+
+def copied(challenge: Challenge, made: Path, out: Path) -> None:
+    """Copy a challenge out of a class's set."""
+    names = [UPLOAD, WEIGHTS, CARD, PAGE, *([POOL] if challenge.answer == "places" else [])]
+    missing = [name for name in names if not (made / name).is_file()]
+    if missing:
+        raise PrivflError(f"{made} lacks {missing[0]}; ask your instructor for the set again")
+    disk.check_writable(out / PAGE, make_folder=True)
+    for name in names:
+        disk.write(out / name, (made / name).read_bytes())
 
 
 def _bytes(tensors: Mapping[str, Tensor]) -> bytes:

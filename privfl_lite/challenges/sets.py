@@ -8,26 +8,25 @@ salted digests.
 
 from __future__ import annotations
 
-import json
+import hmac
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from torch import Tensor
 
 from .. import disk
-from ..arrays import FOUND, Array
 from ..checking import Checked, checked
-from ..errors import PrivflError, choose
-from ..metrics import as_image
+from ..errors import PrivflError
 from ..runtime import progress
 from ..teach import classroom
-from ..values import Either, Kind, Text, Wholes
+from ..values import Kind, Text
 from . import flags, sketch
 from .base import Challenge, Private, Seeds
-from .handing import hand_out
+from .handing import candidates, hand_out
 from .registry import CHALLENGES
 
 MANIFEST, SHIPPED = "manifest.json", "public.json"
@@ -49,7 +48,9 @@ class Set(Checked):
     """One set: what is published of its flags; ``folder`` holds the uploads, of a class's set."""
 
     name: Text
-    entries: dict[str, Any]  # challenge -> salt, digest and, for images, the questions
+    entries: Annotated[
+        dict[str, Any], Kind(dict)
+    ]  # challenge -> salt, digest and, for images, the questions
     folder: Path | None = None
 
     def text(self, challenge: Challenge, answer: Tensor) -> str:
@@ -73,6 +74,25 @@ class Set(Checked):
         if flags.digest(key) != entry["digest"]:
             raise PrivflError(f"this is not the secret with which the set {self.name} was made")
         return key
+
+    def checker(self, secret: str) -> Callable[[str, str, str], bool]:
+        """check(challenge, player, proof): whether the player had the key of this challenge."""
+        keys: dict[str, bytes] = {}
+
+        def check(name: str, player: str, proof: str) -> bool:
+            if name not in keys:
+                keys[name] = self.true_key(CHALLENGES[name], secret)
+            return hmac.compare_digest(flags.signed(keys[name], player), proof)
+
+        return check
+
+    def pool(self, challenge: Challenge) -> Tensor | None:
+        """The candidates that everybody has, where there are any."""
+        if challenge.answer != "places":
+            return None
+        if self.folder is not None:
+            return candidates(self.folder / challenge.name)[0]
+        return challenge.private(seeds(classroom.PUBLIC, challenge)).pool
 
 
 def truth(challenge: Challenge, private: Private) -> Tensor:

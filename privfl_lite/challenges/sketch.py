@@ -48,7 +48,7 @@ def whitening() -> Whitening:
 
 
 def replies(images: Tensor, salt: str) -> Tensor:
-    """To all questions that follow from a salt, (N, OFFERED), in standard deviations over digits."""
+    """To all questions of a salt, (N, OFFERED), in standard deviations over digits."""
     white = whitening()
     rng = generator(int(salt[:15], 16))
     weights = torch.randn(OFFERED, CELLS**2, generator=rng, dtype=torch.float64)

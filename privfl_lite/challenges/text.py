@@ -49,9 +49,9 @@ def _end(c: Challenge) -> str:
         return "print(given.pool.shape, given.pool_labels.shape)  # the candidates"
     if c.answer == "labels":
         return "# your attack here"
-    return f'''# your attack here; then, with found of shape ({c.count}, 1, 28, 28),
+    return f"""# your attack here; then, with found of shape ({c.count}, 1, 28, 28),
 # import torch
-# torch.save(found, "found.pt")'''
+# torch.save(found, "found.pt")"""
 
 
 def _submit(c: Challenge) -> str:

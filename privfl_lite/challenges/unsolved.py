@@ -8,8 +8,8 @@ from .sending import LENET_TEXT, digits, lenet, sent
 WALL = Challenge(
     name="the-wall",
     title="The wall",
-    story="Sixteen digits stand behind one gradient of an untrained LeNet with sigmoids: more numbers "
-    "on the wire than pixels. With 400 evaluations our searches name hardly any of such digits.",
+    story="Sixteen digits stand behind one gradient of an untrained LeNet with sigmoids: more "
+    "numbers on the wire than pixels. With 400 evaluations our searches name hardly any of them.",
     granted="One gradient of sixteen digits, and the LeNet with its weights.",
     letter="B",
     points=1000,

@@ -5,6 +5,6 @@ A file holds what its commands do (each takes the parsed arguments, returns a re
 when they are first used.
 """
 
-from . import attack, compare, doctor, report, study, train
+from . import attack, challenge, compare, doctor, report, study, train
 
-FAMILIES = (attack, report, compare, train, study, doctor)  # in the order of the help
+FAMILIES = (attack, report, compare, train, study, challenge, doctor)  # in the order of the help
