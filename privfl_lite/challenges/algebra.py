@@ -70,9 +70,9 @@ COUNTS = Challenge(
     uploads=8,
     batch=8,
     private=digits(64),
-    network=lenet,
-    network_text=LENET_TEXT,
-    send=sent(lenet, each=8),
+    network=dense,
+    network_text=DENSE_TEXT,
+    send=sent(dense, each=8),
 )  # fmt: skip
 
 ZEROS = Challenge(

@@ -8,7 +8,7 @@ from ..runtime import generator
 from ..wire import Plan
 from .base import Challenge, Hint, Private, Seeds
 from .digits import drawn
-from .sending import LENET_TEXT, digits, lenet, sent
+from .sending import DENSE_TEXT, LENET_TEXT, dense, digits, lenet, sent
 
 POOL, SUSPECTS = 1000, 8
 STEPS = Plan(eta=0.1, steps=4, batch_size=1)
@@ -73,16 +73,16 @@ PRUNED = Challenge(
 NAMED = Challenge(
     name="line-up",
     title="The line-up",
-    story="Noise on every entry, and no search brings a picture back. But the server has a "
+    story="There is noise on every entry, too much for a division to show a digit. But the server has a "
     "thousand candidates, and eight of them have sent something.",
-    granted="Eight gradients of one digit each, with Gaussian noise of standard deviation 0.03 on "
-    "every entry, in order; the LeNet with its weights; 1,000 candidates with labels.",
+    granted="Eight gradients of one digit each, with Gaussian noise of standard deviation 0.1 on "
+    "every entry, in order; the dense network with its weights; 1,000 candidates with labels.",
     letter="D",
     points=200,
     hints=(
         Hint("You need no picture, only a name. What would each candidate have sent?", 20),
         Hint("Under equal Gaussian noise the likeliest sender is the nearest in Euclidean "
-             "distance, over all 13,426 entries together.", 30),
+             "distance, over all 50,890 entries together.", 30),
         Hint("pf.share(model, pool, labels, each=1) gives all 1,000 clean gradients at once; then "
              "torch.cdist.", 50),
     ),
@@ -91,9 +91,9 @@ NAMED = Challenge(
     uploads=SUSPECTS,
     batch=1,
     private=line_up,
-    network=lenet,
-    network_text=LENET_TEXT,
-    send=sent(lenet, defense="dp_gaussian:sigma=0.03"),
+    network=dense,
+    network_text=DENSE_TEXT,
+    send=sent(dense, defense="dp_gaussian:sigma=0.1"),
 )  # fmt: skip
 
 TRAINED = Challenge(

@@ -1,10 +1,11 @@
-"""An image as 40 answers of yes or no that noise does not change: what an image's flag is made of.
+"""An image as answers of yes or no that noise does not change: what an image's flag is made of.
 
-The image is cut in 7 × 7 cells. A question is a random pattern of weights for the cells' means,
-after whitening by the digits of the public set, so that one answer says little about another; the
-answer is whether the sum is positive. Of 4,000 questions that follow from the salt, those are asked
-to which every image of the challenge answers clearly: a rebuilt image then gives the same answers,
-exact or not (a secure sketch in the sense of Dodis et al. 2008, by choosing what is asked).
+The image is cut in 7 × 7 cells, whose means are brought to mean 0 and standard deviation 1, so that
+brightness and contrast do not count. A question is a random pattern of weights for the cells, after
+whitening by the digits of the public set, so that one answer says little about another; the answer
+is whether the sum is positive. Of 8,000 questions that follow from the salt those are asked to
+which every image of the challenge answers clearly: a rebuilt image then gives the same answers,
+exact or not (a secure sketch, as of Dodis et al. 2008, by choosing what is asked).
 """
 
 from __future__ import annotations
@@ -19,9 +20,10 @@ from torch.nn.functional import adaptive_avg_pool2d
 from ..data import load
 from ..runtime import PrivflError, generator
 
-CELLS, OFFERED, ASKED = 7, 4000, 40
-CLEAR = 0.2  # least distance of a clear answer from 0, in standard deviations over digits
-RIDGE = 0.02  # added to the cells' variances: corners are always black
+CELLS, OFFERED = 7, 8000
+ANSWERS, LEAST = 128, 12  # of all images of a challenge together, about; of each, at least
+CLEAR = 0.4  # least distance of a clear answer from 0, in standard deviations over digits
+RIDGE = 2.0  # added to the variances of cells, which are 1 on average: corners never change
 
 
 class Whitening(NamedTuple):
@@ -33,8 +35,10 @@ class Whitening(NamedTuple):
 
 
 def cells(images: Tensor) -> Tensor:
-    """Means of 7 × 7 cells, (N, 1, H, W) -> (N, 49)."""
-    return adaptive_avg_pool2d(images.double().cpu(), CELLS).flatten(1)
+    """Means of 7 × 7 cells, standardized image by image, (N, 1, H, W) -> (N, 49)."""
+    rough = adaptive_avg_pool2d(images.double().cpu(), CELLS).flatten(1)
+    rough = rough - rough.mean(1, keepdim=True)
+    return rough / rough.square().mean(1, keepdim=True).sqrt().clamp(min=1e-9)
 
 
 @lru_cache(maxsize=1)
@@ -58,13 +62,14 @@ def replies(images: Tensor, salt: str) -> Tensor:
 
 def chosen(images: Tensor, salt: str) -> list[int]:
     """The first questions that all images answer clearly; by their numbers."""
+    asked = max(LEAST, ANSWERS // len(images))
     clear = (replies(images, salt).abs() > CLEAR).all(0).nonzero().flatten().tolist()
-    if len(clear) < ASKED:
+    if len(clear) < asked:
         raise PrivflError(f"only {len(clear)} questions are clear for these images; draw others")
-    return clear[:ASKED]
+    return clear[:asked]
 
 
 def sketches(images: Tensor, salt: str, questions: list[int]) -> list[str]:
-    """The answers of each image, as ten hexadecimal digits."""
+    """The answers of each image, 1 for yes."""
     yes = (replies(images, salt)[:, questions] > 0).long().tolist()
-    return [f"{int(''.join(map(str, row)), 2):010x}" for row in yes]
+    return ["".join(map(str, row)) for row in yes]
