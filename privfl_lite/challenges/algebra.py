@@ -57,7 +57,7 @@ COUNTS = Challenge(
     story="Eight clients each averaged eight digits, so that no gradient is anybody's. Say how "
     "often each digit stands behind each of them.",
     granted="Eight gradients of eight digits each, in order, and the network with its weights.",
-    letter="A",
+    letter="B",
     points=100,
     hints=(
         Hint("The bias gradient is the mean of p − e_y over the batch, so its entries are "
@@ -81,7 +81,7 @@ ZEROS = Challenge(
     story="Eight digits stand behind one gradient of a wide ReLU layer, mixed in every row. Some "
     "units saw one digit alone; the rest must be found by counting zeros.",
     granted="One gradient of eight digits, and the network with its weights.",
-    letter="A",
+    letter="B",
     points=150,
     hints=(
         Hint("Divide row by row again, and look which quotients come twice: they are digits.", 15),

@@ -73,8 +73,8 @@ PRUNED = Challenge(
 NAMED = Challenge(
     name="line-up",
     title="The line-up",
-    story="There is noise on every entry, too much for a division to show a digit. But the server has a "
-    "thousand candidates, and eight of them have sent something.",
+    story="There is noise on every entry, too much for a division to show a digit. But the server "
+    "has a thousand candidates, and eight of them have sent something.",
     granted="Eight gradients of one digit each, with Gaussian noise of standard deviation 0.1 on "
     "every entry, in order; the dense network with its weights; 1,000 candidates with labels.",
     letter="D",
