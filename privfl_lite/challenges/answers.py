@@ -59,9 +59,10 @@ def _read(path: Path) -> Tensor:
         return _tiles(path)
     if path.suffix == ".npy":
         try:
-            return torch.from_numpy(np.load(path, allow_pickle=False).astype(np.float32))
+            pixels = np.load(path, allow_pickle=False).astype(np.float32)
         except (ValueError, TypeError, EOFError, OSError):
             raise PrivflError(f"{path.name} is no array of numbers that numpy.save wrote") from None
+        return torch.as_tensor(pixels, device="cpu")
     return _one(path)
 
 
@@ -91,7 +92,7 @@ def _tiles(path: Path) -> Tensor:
     if pixels.shape[0] % high or pixels.shape[1] % wide:
         size = f"{pixels.shape[1]} × {pixels.shape[0]}"
         raise PrivflError(f"{path.name} must be a grid of {wide} × {high} tiles, not {size} pixels")
-    rows = torch.from_numpy(pixels.copy()).unfold(0, high, high).unfold(1, wide, wide)
+    rows = torch.tensor(pixels, device="cpu").unfold(0, high, high).unfold(1, wide, wide)
     return rows.reshape(-1, *SHAPE)
 
 

@@ -105,7 +105,7 @@ def merged(boards: Iterable[Board], check: Check | None = None) -> list[dict[str
 
     Two boards of one player count as one: of a challenge in both, the one with fewer points.
     """
-    found, players = list(boards), {}
+    found, players = list(boards), dict[str, dict[str, Any]]()
     if len({board.set for board in found}) > 1:
         sets = ", ".join(sorted({board.set for board in found}))
         raise PrivflError(f"these boards are of several sets ({sets}) and cannot be compared")

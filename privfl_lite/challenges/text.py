@@ -1,6 +1,8 @@
-"""The page that comes with a challenge, in Markdown."""
+"""The page that comes with a challenge, and the table of all, in Markdown."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 from .base import Challenge
 
@@ -42,6 +44,19 @@ print(given.upload)  # what the server sees; given.upload.model is the network
 {_submit(c)}
 ```
 """
+
+
+def table(challenges: Iterable[Challenge]) -> str:
+    """The table on the book's page."""
+    rows = ["| | challenge | wanted | letter | points | chapter |", "|---|---|---|---|---|---|"]
+    for number, c in enumerate(challenges, 1):
+        many = f"{c.uploads} uploads of {c.batch}" if c.uploads > 1 else f"1 upload of {c.batch}"
+        marked = ", **open problem**" if c.open else ""
+        rows.append(
+            f"| {number} | **{c.title}**, `{c.name}`{marked} | {c.answer}, {many} | {c.letter} "
+            f"| {c.points:,} | {{doc}}`{c.chapter}` |"
+        )
+    return "\n".join(rows)
 
 
 def _end(c: Challenge) -> str:

@@ -15,7 +15,17 @@ from solving import SOLUTIONS
 
 import privfl_lite as pf
 from privfl_lite import disk
-from privfl_lite.challenges import CHALLENGES, Board, Private, Set, flags, merged, sets, sketch
+from privfl_lite.challenges import (
+    CHALLENGES,
+    Board,
+    Private,
+    Set,
+    flags,
+    merged,
+    sets,
+    sketch,
+    text,
+)
 from privfl_lite.challenges.digits import drawn
 from privfl_lite.cli import main
 from privfl_lite.teach import classroom
@@ -73,6 +83,11 @@ def test_a_challenge_is_told_in_full(name):
     assert sum(hint.cost for hint in c.hints) < c.points and all(h.cost > 0 for h in c.hints)
     assert (BOOK / "src" / f"{c.chapter}.md").is_file()
     assert c.count >= 4, "one image alone could be guessed"
+
+
+def test_the_page_has_their_table():
+    page = (BOOK / "challenges.md").read_text(encoding="utf-8")
+    assert text.table(CHALLENGES.values()) in page
 
 
 # Solved, with what is handed out and nothing else
