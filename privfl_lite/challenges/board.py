@@ -105,32 +105,35 @@ def merged(boards: Iterable[Board], check: Check | None = None) -> list[dict[str
 
     Two boards of one player count as one: of a challenge in both, the one with fewer points.
     """
-    found, players = list(boards), dict[str, dict[str, Any]]()
+    found, players = list(boards), dict[str, list[Board]]()
     if len({board.set for board in found}) > 1:
         sets = ", ".join(sorted({board.set for board in found}))
         raise PrivflError(f"these boards are of several sets ({sets}) and cannot be compared")
     for board in found:
-        row = players.setdefault(board.player, {"solved": {}, "hints": {}, "refused": []})
+        players.setdefault(board.player, []).append(board)
+    rows = [_row(player, own, check) for player, own in players.items()]
+    return sorted(rows, key=lambda row: (-row["points"], row["hints"], row["player"]))
+
+
+def _row(player: str, boards: list[Board], check: Check | None) -> dict[str, Any]:
+    """What one player has done, on one board or several."""
+    solved: dict[str, int] = {}
+    refused: set[str] = set()
+    for board in boards:
         for name, proof in board.proofs.items():
-            if check is not None and not check(name, board.player, proof):
-                row["refused"].append(name)
+            if check is not None and not check(name, player, proof):
+                refused.add(name)
                 continue
             points = board.points(name)
-            row["solved"][name] = min(points, row["solved"].get(name, points))
-        for name, count in board.hints.items():
-            row["hints"][name] = max(count, row["hints"].get(name, 0))
-    rows = [
-        {
-            "player": player,
-            "points": sum(row["solved"].values()),
-            "solved": len(row["solved"]),
-            "hints": sum(row["hints"].values()),
-            "refused": " ".join(sorted(set(row["refused"]))),
-            **{name: row["solved"].get(name, 0) for name in CHALLENGES},
-        }
-        for player, row in players.items()
-    ]
-    return sorted(rows, key=lambda row: (-row["points"], row["hints"], row["player"]))
+            solved[name] = min(points, solved.get(name, points))
+    return {
+        "player": player,
+        "points": sum(solved.values()),
+        "solved": len(solved),
+        "hints": sum(max(b.hints.get(name, 0) for b in boards) for name in CHALLENGES),
+        "refused": " ".join(sorted(refused)),
+        **{name: solved.get(name, 0) for name in CHALLENGES},
+    }
 
 
 def table(rows: list[dict[str, Any]]) -> str:

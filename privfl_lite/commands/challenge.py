@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import privfl_lite as pf
 
@@ -208,16 +209,10 @@ def _make(args: argparse.Namespace) -> dict:
     return {"set": held.name, "folder": args.out, "challenges": list(held.entries)}
 
 
-def _board(args: argparse.Namespace, held: Set) -> Any:
+@contextmanager
+def _board(args: argparse.Namespace, held: Set) -> Iterator[tuple[Board, Path]]:
     """The player's board and its path, with no other process at it meanwhile."""
-    from contextlib import contextmanager
-
-    @contextmanager
-    def opened() -> Any:
-        path = Path(args.board)
-        disk.check_writable(path)
-        with disk.alone(path, f"the board {path}"):
-            board: Board = pf.challenges.Board.at(path, args.player, held.name)
-            yield board, path
-
-    return opened()
+    path = Path(args.board)
+    disk.check_writable(path)
+    with disk.alone(path, f"the board {path}"):
+        yield pf.challenges.Board.at(path, args.player, held.name), path
