@@ -36,7 +36,7 @@ SOLUTIONS: dict[str, Callable[[Handed], Tensor]] = {
     "no-formula": images(pf.attacks.IDLG(steps=400)),
     "nine-tenths": images(pf.attacks.Unprune(steps=300)),
     "line-up": line_up,
-    "four-steps": images(pf.attacks.IDLG(steps=400)),
+    "four-steps": images(pf.attacks.IDLG(steps=300)),
     "a-gift": images(pf.attacks.ImprintReadout()),
     "lock-without-key": images(pf.attacks.Unlock()),
 }
