@@ -64,9 +64,10 @@ def goals() -> list[str]:
     for number, goal in enumerate(teaching.read_teaching(ROOT)["goals"], 1):
         where = ", ".join(map(chapter, goal["chapters"]))
         shown = "; ".join(exercise(label, tasks[label]) for label in goal["exercises"])
-        graded = ", ".join(sheet(sheets[slug]) for slug in goal["labs"])
-        rows.append([str(number), goal["can"], where, shown, graded])
-    return grid(["", "Students can", "Taught in", "Practiced by", "Graded by"], rows)
+        graded = [sheet(sheets[slug]) for slug in goal["labs"]]
+        graded += [f"challenge {{doc}}`{name} <challenges>`" for name in goal.get("challenges", [])]
+        rows.append([str(number), goal["can"], where, shown, "; ".join(graded)])
+    return grid(["", "Students can", "Taught in", "Practiced by", "Lab and challenges"], rows)
 
 
 def week(unit: Unit) -> list[str]:

@@ -14,6 +14,7 @@ from editions import teaching
 from exam.__main__ import exam, page
 
 import privfl_lite as pf
+from privfl_lite.challenges.registry import CHALLENGES
 from privfl_lite.teach.classroom import PUBLIC
 
 DATA = teaching.read_teaching()
@@ -28,6 +29,8 @@ def test_every_chapter_and_every_lab_serves_a_goal_that_exists():
     assert chapters == {slug for slug in SLUGS if slug != "intro"}
     labs = {slug for goal in DATA["goals"] for slug in goal["labs"]}
     assert labs == set(LABS)
+    played = [name for goal in DATA["goals"] for name in goal.get("challenges", [])]
+    assert sorted(played) == sorted(CHALLENGES)
 
 
 @pytest.mark.parametrize("goal", DATA["goals"], ids=lambda g: g["can"][:40])
