@@ -3,9 +3,10 @@
 ``digits``: embedded digits at 14 × 14 and one at 28 × 28, and quantiles of brightness over all of
 them. ``face``: a photograph, 48 × 48. ``signals``: the error signals of a dense first layer for one
 digit. ``epsilon``: the accountant's ε over (σ, q, T), as far as it comes from Rényi orders that are
-no whole numbers (for whole ones the page has a closed form), and how far the page is off. ``plan``:
-the laws and ratios of privfl_lite/laws.py. Pixels are bytes, logarithms of ε 16 bits, in base64.
-tests/book/test_explorables.py computes it again.
+no whole numbers (for whole ones the page has a closed form), and how far the page is off. Pixels
+are bytes, logarithms of ε 16 bits, in base64. ``plan``: the laws and
+ratios of privfl_lite/laws.py. ``reach``: the stored study ``reach/map``, whatever cells it
+has, and what its theory counts. tests/book/test_explorables.py computes it again.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from explore_reach import reach
 from PIL import Image
 from scipy.special import gammaln, logsumexp, xlogy
 
@@ -206,7 +208,11 @@ def plan() -> dict[str, Any]:
 
 
 MAKERS = {
-    **{"digits": digits, "signals": signals, "face": face, "epsilon": accountant},
+    "digits": digits,
+    "signals": signals,
+    "face": face,
+    "epsilon": accountant,
+    "reach": reach,
     "plan": plan,
 }
 
