@@ -180,6 +180,7 @@ ORDER = (
         "laws",
         "planning",
         "teach",
+        "challenges",
         "commands",
     ),
     "cli",
