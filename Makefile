@@ -80,8 +80,9 @@ lint: $(STAMP) ## sort imports and format all Python
 chapters: $(STAMP) ## make the notebooks from book/src (one: CHAPTER=dcs2; RERUN=--rerun runs all cells)
 	@PYTHONPATH=scripts $(PY) -m editions $(CHAPTER) $(RERUN)
 
-instructor: $(STAMP) ## make notebooks with solutions and rubrics in _build/instructor
+instructor: $(STAMP) ## make notebooks with solutions and rubrics, and an exam (SECRET=…), in _build/instructor
 	@PYTHONPATH=scripts $(PY) -m editions $(CHAPTER) --edition instructor
+	@PRIVFL_CLASS_SECRET="$(SECRET)" PYTHONPATH=scripts $(PY) -m exam _build/instructor
 
 # Both editions are plain Markdown. jupyterlab-myst, which renders book/*.ipynb as far as it knows the
 # directives, would leave the formulas of folded proofs as source, so it is off here.

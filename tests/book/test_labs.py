@@ -36,6 +36,20 @@ LIBRARY = """\
     upload = pf.Upload.from_gradients(net, [g_weight, g_bias, *head], batch=4)
     return pf.attacks.ClosedForm().run(upload).images.flatten(1)
 """
+ESTIMATE = """\
+    from privfl_lite.attacks.analytic.closed_form import row_quotients
+    quotients = row_quotients(g_weight[None], g_bias[None])[0]
+"""
+TOGETHER = "size = t.abs().mean().expand(len(t))\n            out[name] = t.sign() * size"
+MEAN = """\
+    mean = rows.mean(0)
+    total = len(rows) * mean * (C / mean.norm()).clamp(max=1)
+"""
+ACCOUNTANT = """\
+    from privfl_lite.privacy import gaussian
+    return gaussian.analytic_gaussian_epsilon(1 / mu, delta_dp)
+    low, high = 0.0, 1.0
+"""
 COSINES = """\
     from torch.nn.functional import cosine_similarity as cosine
 
@@ -71,6 +85,85 @@ WRONG: dict[str, dict[str, Variant]] = {
         "the library in place of an answer": (
             [["    live = g_bias != 0\n", LIBRARY]],
             {"q7": 0, "q8": 0},
+        ),
+    },
+    "break-a-defense": {
+        "exact comparison": (
+            [["spread > 1e-4 * quotients.abs().amax(0)", "spread > 0"]],
+            {"q2": 0, "q3": 0, "q5": 0, "q6": 0},
+        ),
+        "a without the sigmoid undone": (
+            [["(a / (1 - a)).log()", "a"]],
+            {"q4": 0, "q5": 0, "q6": 0},
+        ),
+        "the plain attack": (
+            [["    return x\n", "    return lab.plain(sent)\n"]],
+            {"q5": 0, "q6": 0},
+        ),
+        "counted from zero, and one equation too many": (
+            [["return 1 + int(", "return int("], ["> units", ">= units"]],
+            {"q7": 0, "q8": 0},
+        ),
+        "the library in place of an answer": (
+            [["    quotients = g_weight / g_bias[:, None]\n", ESTIMATE]],
+            {"q2": 0, "q5": 0},
+        ),
+    },
+    "red-team": {
+        "one size for all clients": (
+            [
+                [
+                    "size = t.abs().flatten(1).mean(1)\n            out[name] = t.sign() * size",
+                    TOGETHER,
+                ]
+            ],
+            {"q1": 2},
+        ),
+        "every unit must be on": (
+            [["return (layer != 0).any(0)", "return (layer != 0).all(0)"]],
+            {"q3": 2, "q5": 0},
+        ),
+        "only common pixels count": (
+            [["((pool != 0) != mask).sum(1).argmin()", "((pool != 0) & mask).sum(1).argmax()"]],
+            {"q4": 0},
+        ),
+        "coins of the first client for all": (
+            [["enumerate(ctx.rngs)", "enumerate(ctx.rngs[:1] * len(t))"]],
+            {"q7": 2},
+        ),
+        "a majority in place of constancy": (
+            [["(rounds == rounds[0]).all(0).any(0)", "(rounds.double().mean(0) > 0).any(0)"]],
+            {"q8": 0, "q9": 0},
+        ),
+    },
+    "dp-sgd": {
+        "the mean is clipped": (
+            [["    total = (rows * (C / length).clamp(max=1)).sum(0)\n", MEAN]],
+            {"q2": 0, "q3": 0},
+        ),
+        "a length of zero": (
+            [
+                [".clamp(min=1e-12)", ""],
+                ["rows * (C / length).clamp(max=1)", "rows / length * length.clamp(max=C)"],
+            ],
+            {"q2": 2, "q3": 0},
+        ),
+        "ε of each round is added": (
+            [["math.sqrt(rounds) / sigma, NormalDist", "1 / sigma, NormalDist"]],
+            {"q4": 0, "q5": 0, "q10": 0},
+        ),
+        "observed rates": (
+            [
+                ["lab.interval(hits, tries)[0]", "hits / tries"],
+                ["lab.interval(alarms, tries)[1]", "alarms / tries"],
+            ],
+            {"q7": 0},
+        ),
+        "a plan that spends too much": ([["noise_for(3, 30, 1e-5)", "2.0"]], {"q10": 0}),
+        "a plan that does not learn": ([['"rate": 8.0', '"rate": 0.01']], {"q10": 3}),
+        "the library in place of an answer": (
+            [["    low, high = 0.0, 1.0\n", ACCOUNTANT]],
+            {"q4": 0, "q5": 0},
         ),
     },
     "matching": {
