@@ -77,7 +77,8 @@ class ExerciseTable(Page):
             f'</a></td><td>{e.kind}</td><td data-value="{e.stars}" data-choice="{"★" * e.stars}">'
             f'<span aria-hidden="true">{"★" * e.stars}</span>{hidden}</td>'
             f'<td class="pf-number" data-value="{e.minutes}">{e.minutes}</td>'
-            f"<td>{escape(', '.join(e.topics))}</td><td>{escape(chapter)}</td></tr>"
+            f'<td data-choice="{escape("|".join(e.topics))}">{escape(", ".join(e.topics))}</td>'
+            f'<td data-value="{place}" data-choice="{escape(chapter)}">{escape(chapter)}</td></tr>'
         )
         before = (
             f'<tr><th scope="row" data-value="{place}">{link}{e.number}</a></th><td>{link}'
