@@ -1,8 +1,8 @@
 """Two things on exercises, built from their sources, so that they are never stale.
 
-``{exercise-table}``: all exercises as a table that readers sort and filter (tables.js), each linked to
-its place; without a script it is a plain table in the order of the book. ``{exercise-count}`` counts
-them in a sentence. What is read is scripts/editions/exercises.py's.
+``{exercise-table}``: all exercises as a table that readers sort and filter (tables.js), each linked
+to its place; without a script it is a plain table in the order of the book. ``{exercise-count}``
+counts them in a sentence. What is read is scripts/editions/exercises.py's.
 """
 
 from __future__ import annotations
@@ -53,19 +53,21 @@ class Page(SphinxDirective):
 
 class ExerciseTable(Page):
     def run(self) -> list[nodes.Node]:
-        heads = "".join(
-            f'<th scope="col"{" data-choose" if h in CHOSEN else ""}'
-            f"{' class="pf-number"' if h == 'Minutes' else ''}>{h}</th>"
-            for h in HEADS
-        )
+        heads = "".join(f'<th scope="col"{self.marks(head)}>{head}</th>' for head in HEADS)
         start = (
             '<div class="pf-table pf-sortable pf-exercises" role="region" tabindex="0"'
-            f' aria-label="All exercises"><table class="table"><thead><tr>{heads}</tr></thead><tbody>'
+            ' aria-label="All exercises"><table class="table">'
+            f"<thead><tr>{heads}</tr></thead><tbody>"
         )
         made: list[nodes.Node] = [html(start)]
         for place, exercise in enumerate(self.found()):
             made += self.row(exercise, place)
         return [*made, html("</tbody></table></div>")]
+
+    @staticmethod
+    def marks(head: str) -> str:
+        number = ' class="pf-number"' if head == "Minutes" else ""
+        return number + (" data-choose" if head in CHOSEN else "")
 
     def row(self, e: Exercise, place: int) -> list[nodes.Node]:
         """One row; its title may hold a formula, so it is parsed."""
@@ -80,9 +82,7 @@ class ExerciseTable(Page):
             f'<td data-choice="{escape("|".join(e.topics))}">{escape(", ".join(e.topics))}</td>'
             f'<td data-value="{place}" data-choice="{escape(chapter)}">{escape(chapter)}</td></tr>'
         )
-        before = (
-            f'<tr><th scope="row" data-value="{place}">{link}{e.number}</a></th><td>{link}'
-        )
+        before = f'<tr><th scope="row" data-value="{place}">{link}{e.number}</a></th><td>{link}'
         return [html(before), nodes.inline("", "", *title), html(after)]
 
 
@@ -93,7 +93,7 @@ class ExerciseCount(Page):
         by_kind = ", ".join(f"{kinds[k]} {k}" for k in ("Think", "Prove", "Code"))
         by_stars = ", ".join(f"{stars[n]} with {'★' * n}" for n in (1, 2, 3))
         hours = round(sum(e.minutes for e in found) / 60)
-        said = f"{len(found)} exercises: {by_kind}; {by_stars}. All of them take about {hours} hours."
+        said = f"{len(found)} exercises: {by_kind}; {by_stars}. All take about {hours} hours."
         return [nodes.paragraph("", said)]
 
 

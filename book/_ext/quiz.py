@@ -1,8 +1,8 @@
 """Questions to test oneself: ``{quiz} part-1`` makes them from book/quiz/part-1.yml.
 
-Each question has one right answer and several wrong ones, each with its reason in MyST. The page has
-all of it as plain text, with the reasons folded (HTML's ``details``), so that it is read and printed
-without a script; quiz.js makes answers into buttons and counts.
+Each question has one right answer and several wrong ones, each with its reason in MyST. The page
+has all of it as plain text, with the reasons folded (HTML's ``details``), so that it is read and
+printed without a script; quiz.js makes answers into buttons and counts.
 
 At the end of each part's last chapter a line leads to its questions and its project.
 """

@@ -47,7 +47,7 @@ def exercise(praise: str) -> Callable[[Callable[..., None]], Callable[..., bool]
                 print(f"Not yet: {wrong}.")
                 return False
             except (Exception, SystemExit) as error:
-                print(f"Not yet: {_told(error)}")
+                print(f"Not yet: {told(error)}")
                 return False
             print(f"Right. {praise}")
             return True
@@ -57,7 +57,7 @@ def exercise(praise: str) -> Callable[[Callable[..., None]], Callable[..., bool]
     return decorate
 
 
-def _told(error: BaseException) -> str:
+def told(error: BaseException) -> str:
     """What happened, and the last line of the reader's own code on the way there."""
     frames = reversed(traceback.extract_tb(error.__traceback__))
     own = next((f for f in frames if not f.filename.startswith(FOREIGN)), None)

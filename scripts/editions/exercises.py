@@ -19,7 +19,7 @@ from .numbers import Index, read_index
 from .paths import parts
 
 KINDS = ("Think", "Prove", "Code")
-TITLE = re.compile(rf"(?P<stars>★{{1,3}}) (?P<kind>{'|'.join(KINDS)}), (?P<minutes>\d+) min\. (\S.*)")
+TITLE = re.compile(rf"(★{{1,3}}) ({'|'.join(KINDS)}), (\d+) min\. (\S.*)")
 
 
 @dataclass(frozen=True)
@@ -49,9 +49,7 @@ def told(exercise: Exercise) -> Exercise:
             f"{exercise.slug}: write the exercise {exercise.heading!r} as '★★ Code, 15 min. Title'"
         )
     stars, kind, minutes, title = said.groups()
-    return replace(
-        exercise, stars=len(stars), kind=kind, minutes=int(minutes), title=title.strip()
-    )
+    return replace(exercise, stars=len(stars), kind=kind, minutes=int(minutes), title=title.strip())
 
 
 def lines(code: str) -> list[str]:

@@ -1,7 +1,7 @@
 """Every exercise has kind, stars, minutes, a short hint and a solution, and chapters climb.
 
-Sources are read through scripts/editions/exercises.py, as the page "All exercises" is, so that a new
-chapter of _toc.yml is tested as soon as it is there.
+Sources are read through scripts/editions/exercises.py, as the page "All exercises" is, so that a
+new chapter of _toc.yml is tested as soon as it is there.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from editions.paths import parts
 
 CHAPTERS = [slug for slugs in parts().values() for slug in slugs]
 ALL = list(exercises(INDEX))
-WORDS, LINES = 55, 10  # of a hint, at most; of code in the solution of a ★★★ Code exercise, at least
+WORDS, LINES = 55, 10  # of a hint, at most; of code that solves a ★★★ Code exercise, at least
 
 
 def of(slug: str) -> list:
@@ -119,7 +119,7 @@ def test_topics_name_what_exists_and_are_all_used():
 # --- the test notices what it is for ---
 
 
-@pytest.mark.parametrize("heading", ["★ Think. A quotation", "Code, 5 min. Sum", "★★ Guess, 5 min. X"])
+@pytest.mark.parametrize("heading", ["★ Think. A word", "Code, 5 min. Sum", "★★ Guess, 5 min. X"])
 def test_a_heading_without_kind_stars_or_minutes_is_refused(heading):
     with pytest.raises(EditionError, match="write the exercise"):
         told(replace(ALL[0], heading=heading))

@@ -362,9 +362,7 @@ def best_dimension(public, held, J, noise, gradients=False):
     errors = []
     for d in range(1, public.shape[1]):
         given = components(public, d)
-        found = torch.stack(
-            [solve(J, J @ x + e, *given) for x, e in zip(held, noise, strict=True)]
-        )
+        found = torch.stack([solve(J, J @ x + e, *given) for x, e in zip(held, noise, strict=True)])
         off = (found - held) @ J.T - noise if gradients else found - held
         errors.append(off.square().mean())
     return 1 + int(torch.stack(errors).argmin())
