@@ -142,7 +142,8 @@ def _errors(public: Tensor, held: Tensor, J: Tensor, noise: Tensor) -> tuple[Ten
         z = torch.linalg.lstsq(J @ A, (seen - J @ mean).T).solution
         found = mean + (A @ z).T
         errors.append([(found - held).square().mean(), (found @ J.T - seen).square().mean()])
-    return tuple(torch.tensor(errors).T)
+    by_image, by_gradient = torch.tensor(errors).T
+    return by_image, by_gradient
 
 
 def _check_fit_and_attack(
