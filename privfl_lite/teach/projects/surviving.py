@@ -24,11 +24,14 @@ from .points import Goal, Score
 
 COST, VICTIMS, GALLERY, NAMED = 0.02, 8, 100, 1  # accuracy; digits; candidates; still survived
 ROUNDS, CLIENTS, EXAMPLES, RUNS, STEPS = 12, 10, 128, 2, 300
-STAGES = {"Recursive": 30.0, "gradient matching": 30.0, "informed": 40.0}
+STAGES = {"Recursive": 20.0, "gradient matching": 20.0, "informed": 60.0}
 
 
 def judge_defense(defense: Defense, seed: int) -> Score:
-    """30 points for surviving ``Recursive``, 30 for GS, 40 times what the informed one misses."""
+    """20 points for surviving ``Recursive``, 20 for GS, 60 times what the informed one misses.
+
+    A chain meets the informed attacker of each of its parts, and the best of them counts.
+    """
     if not isinstance(defense, Defense):
         got = type(defense).__name__
         raise PrivflError(f"part-3 asks for a defense, such as pf.defenses.Prune(0.9), not {got}")
@@ -78,13 +81,20 @@ def _attacked(defense: Defense, seed: int, price: str) -> tuple[Goal, ...]:
         hits, said = named(attack, upload, judged, seed)
         points = STAGES[name] if hits <= NAMED else 0.0
         goals.append(Goal(name, points, STAGES[name], f"{said}; {price}"))
-    knows = next((n for n, kind in DEFENSES.items() if type(defense) is kind), "")
-    if knows not in INFORMED:
+    return (*goals, _informed(defense, upload, judged, seed))
+
+
+def _informed(
+    defense: Defense, upload: Upload, judged: tuple[Tensor, Tensor, Tensor, Tensor], seed: int
+) -> Goal:
+    parts = getattr(defense, "parts", (defense,))
+    names = [next((n for n, k in DEFENSES.items() if type(p) is k), "") for p in parts]
+    if not all(name in INFORMED for name in names):
         why = "no attacker of the registry knows it, so this is not judged"
-        return (*goals, Goal("informed", 0.0, STAGES["informed"], why))
-    hits, said = named(answer(knows, upload.knows.names), upload, judged, seed)
-    points = STAGES["informed"] * (1 - hits / VICTIMS)
-    return (*goals, Goal("informed", points, STAGES["informed"], said))
+        return Goal("informed", 0.0, STAGES["informed"], why)
+    known = [answer(name, upload.knows.names) for name in dict.fromkeys(names)]
+    hits, said = max(named(attack, upload, judged, seed) for attack in known)
+    return Goal("informed", STAGES["informed"] * (1 - hits / VICTIMS), STAGES["informed"], said)
 
 
 def _granted(defense: Defense, net: torch.nn.Module, x: Tensor, y: Tensor) -> tuple[str, ...]:
