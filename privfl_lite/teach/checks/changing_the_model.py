@@ -87,7 +87,8 @@ def check_read_without_bias(
     _check_lengths(read_without_bias)
     for trial, beta in enumerate((0.5, 0.0)):
         given, alone = _uploads(generator(trial, 4), beta)
-        answer = begun(read_alone(*(t.clone() for t in given), beta))
+        gradients, signals, W = (t.clone() for t in given)
+        answer = begun(read_alone(gradients, signals, W, beta))
         if not isinstance(answer, Mapping):
             raise Wrong("read_alone returns a dictionary, from the number of an upload to its r")
         if set(answer) == set(range(len(given[0]))):

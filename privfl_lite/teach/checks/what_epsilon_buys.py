@@ -54,7 +54,9 @@ def check_posterior(
     for trial in range(TRIALS):
         given = _rounds(generator(trial, 2), width=4.0)
         for sure in (0.6, 0.9, 0.99, 0.999999999):
-            found_after = number(sure_after(*(t.clone() for t in given), sure), "their number")
+            seen, candidates, stds, prior = (t.clone() for t in given)
+            answer = sure_after(seen, candidates, stds, prior, sure)
+            found_after = number(answer, "their number")
             if found_after != after(*given, sure):
                 raise _why_after(found_after, *given, sure)
 

@@ -31,14 +31,14 @@ class Mechanism:
         self.eps = analytic_gaussian_epsilon(self.spread, DELTA) if gaussian else strength
         self.bend = rng.uniform(0.2, 3.0, 3)
 
-    def __call__(self, coins: np.ndarray) -> np.ndarray:
+    def __call__(self, coins: np.ndarray) -> list[float]:
         self.calls += 1
         bits = np.asarray(coins)
         if self.calls > CALLS:
             raise Wrong(f"release may be called {CALLS} times")
         if bits.shape != (CANARIES,) or not np.isin(bits, (0, 1)).all():
             raise Wrong(f"release takes {CANARIES} coins, each true or false")
-        return self.curve(self.noisy(bits.astype(float)))
+        return self.curve(self.noisy(bits.astype(float))).tolist()
 
     def noisy(self, bits: np.ndarray) -> np.ndarray:
         """ε of the bit is ``self.eps``, at δ for Gaussian noise and at 0 for the others."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import statistics
 
-import torch
 from torch import Tensor
 
 from ...attacks import GS, INFORMED, Attack, Recursive, answer
@@ -14,7 +13,7 @@ from ...defenses import DEFENSES
 from ...defenses.base import Defense
 from ...federated import FedAvg
 from ...metrics import identify
-from ...models import build
+from ...models import Net, build
 from ...names import FACTS
 from ...runtime import PrivflError, generator, seeded
 from ...wire import Plan, Upload
@@ -97,7 +96,7 @@ def _informed(
     return Goal("informed", STAGES["informed"] * (1 - hits / VICTIMS), STAGES["informed"], said)
 
 
-def _granted(defense: Defense, net: torch.nn.Module, x: Tensor, y: Tensor) -> tuple[str, ...]:
+def _granted(defense: Defense, net: Net, x: Tensor, y: Tensor) -> tuple[str, ...]:
     """Labels, and every fact that this defense has."""
     found = ["labels"]
     for fact in FACTS:

@@ -17,7 +17,13 @@ from .points import Goal, Score, share
 
 EPSILON, ROUNDS, CLIENTS, EXAMPLES = 12.0, 40, 10, 400
 LOW, HIGH = 0.1, 0.7  # accuracies without points, and with all of them
-SETTINGS = {"clip": float, "sigma": float, "rounds": int, "eta": float, "batch_size": int}
+SETTINGS: dict[str, type] = {
+    "clip": float,
+    "sigma": float,
+    "rounds": int,
+    "eta": float,
+    "batch_size": int,
+}
 
 
 def judge_plan(answer: Mapping[str, Any], seed: int) -> Score:
@@ -41,7 +47,7 @@ def _checked(answer: Any) -> dict[str, Any]:
     wrong = [
         name
         for name, value in answer.items()
-        if isinstance(value, bool) or not isinstance(value, SETTINGS[name] | int) or not value > 0
+        if isinstance(value, bool) or not isinstance(value, (SETTINGS[name], int)) or value <= 0
     ]
     if wrong:
         kind = "whole number" if SETTINGS[wrong[0]] is int else "number"
