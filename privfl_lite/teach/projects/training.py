@@ -18,6 +18,9 @@ from .points import Goal, Score, share
 EPSILON, ROUNDS, CLIENTS, EXAMPLES = 12.0, 40, 10, 400
 LOW, HIGH = 0.1, 0.7  # accuracies without points, and with all of them
 SETTINGS: dict[str, type] = {
+    **dict.fromkeys(("clip", "sigma", "eta"), float),
+    **dict.fromkeys(("rounds", "batch_size"), int),
+}
     "clip": float,
     "sigma": float,
     "rounds": int,
