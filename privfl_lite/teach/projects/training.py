@@ -21,12 +21,6 @@ SETTINGS: dict[str, type] = {
     **dict.fromkeys(("clip", "sigma", "eta"), float),
     **dict.fromkeys(("rounds", "batch_size"), int),
 }
-    "clip": float,
-    "sigma": float,
-    "rounds": int,
-    "eta": float,
-    "batch_size": int,
-}
 
 
 def judge_plan(answer: Mapping[str, Any], seed: int) -> Score:
