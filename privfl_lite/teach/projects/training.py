@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -41,17 +42,18 @@ def _checked(answer: Any) -> dict[str, Any]:
     if not isinstance(answer, Mapping) or set(answer) != set(SETTINGS):
         names = ", ".join(SETTINGS)
         raise PrivflError(f"part-2 asks for a dictionary with {names}")
-    wrong = [
-        name
-        for name, value in answer.items()
-        if isinstance(value, bool) or not isinstance(value, (SETTINGS[name], int)) or value <= 0
-    ]
+    wrong = [name for name, value in answer.items() if not _positive(value, SETTINGS[name])]
     if wrong:
         kind = "whole number" if SETTINGS[wrong[0]] is int else "number"
         raise PrivflError(f"{wrong[0]} must be a {kind} above 0, not {answer[wrong[0]]!r}")
     if answer["rounds"] > ROUNDS or answer["batch_size"] > EXAMPLES:
         raise PrivflError(f"take at most {ROUNDS} rounds and batches of {EXAMPLES}")
     return dict(answer)
+
+
+def _positive(value: Any, kind: type) -> bool:
+    number = type(value) is int or (kind is float and isinstance(value, float))
+    return number and 0 < value < math.inf
 
 
 def _run(how: dict[str, Any], seed: int) -> FedAvg:
