@@ -87,14 +87,14 @@ def heading(slide: Slide, number: int, deck: Deck) -> str:
     more = f' <span class="part">{part} of {of}</span>' if of > 1 else ""
     said = f'<div class="say">{joined(slide.pieces)}</div>' if slide.picture else ""
     return (
-        f'<header><p class="kicker">{escape(above) or "&nbsp;"}</p>'
+        f'<header><p class="kicker">{escape(above) or f"Chapter {deck.number}"}</p>'
         f'<h2 id="h{number}">{unbroken(slide.heading)}{more}</h2>{said}</header>'
     )
 
 
 def unbroken(html: str) -> str:
-    """Numbers such as 1e-5 on one line."""
-    return re.sub(r"(\de)-(\d)", "\\1\u2011\\2", html)
+    """Numbers such as 1e-5 and 95 % on one line."""
+    return re.sub(r"(\de)-(\d)", "\\1\u2011\\2", html.replace(" %", "\u00a0%"))
 
 
 def body(slide: Slide) -> str:

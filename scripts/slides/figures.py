@@ -24,6 +24,7 @@ def figure(section: Section, at: int, setter: Setter) -> Slide | None:
     shown, rest = split(rest, room(drawn, signs(message)))
     label = item.cell.figure["name"]
     weight = 1.4 if frame else WEIGHTS.get(section.role, 3.0)
+    weight -= 1.2 * (drawn.size[1] > 1.6 * drawn.size[0] and weight < 9)  # too narrow for a wall
     notes = [setter.html(" ".join(rest))] if rest else []
     notes += [setter.html(lead(text, 2)) for text in near(section.items, at)]
     return Slide(
@@ -38,12 +39,18 @@ def chosen(said: list[str], frame: bool) -> tuple[str, list[str]]:
     if frame and len(said) > 1:
         said = said[1:]
     message, rest = said[0], said[1:]
-    if signs(message) > MOST and (cut := re.search(r"[:;] ", message)) and cut.start() > 40:
+    cut = next((m for m in re.finditer(r"[:;] ", message) if whole(message[: m.start()])), None)
+    if cut and signs(message) > MOST:
         rest = [message[cut.end()].upper() + message[cut.end() + 1 :], *rest]
         message = message[: cut.start()] + "."
     elif signs(message) < 45 and rest and signs(message + rest[0]) < MOST:
         message, rest = f"{message} {rest[0]}", rest[1:]
     return message, rest
+
+
+def whole(text: str) -> bool:
+    """Long enough for a message, and no bracket or formula is open at its end."""
+    return len(text) > 40 and text.count("(") == text.count(")") and text.count("$") % 2 == 0
 
 
 def room(drawn: Picture, message: int) -> int:

@@ -15,6 +15,7 @@ from . import symbols as known
 
 TOKEN = re.compile(r"\\(?P<command>[A-Za-z]+\*?|.)|(?P<number>\d+(?:[.,]\d+)*)|(?P<char>\S)", re.S)
 NO_LIMITS = "nolimits"
+PRIME = '<mo class="prime" lspace="0" rspace="0">′</mo>'  # stands raised in the font of the text
 
 
 def mathml(tex: str, display: bool = False) -> str:
@@ -105,6 +106,9 @@ class Formula:
         """An element with what hangs below and above it."""
         low = high = ""
         beside = "data-limits" not in base
+        while self.peek() == ("char", "'"):
+            self.next()
+            base = f"<mrow>{base}{PRIME}</mrow>"
         while self.peek() in (("char", "_"), ("char", "^"), ("char", "'"), ("command", NO_LIMITS)):
             mark = self.next()[1]
             if mark == "_":
@@ -112,11 +116,11 @@ class Formula:
             elif mark == "^":
                 high += self.group()
             elif mark == "'":
-                high += mo("′")
+                high += PRIME
             else:
                 beside = True
         base = base.replace(" data-limits=\"1\"", "")
-        high = f"<mrow>{high}</mrow>" if high.count("<mo>′") and high != mo("′") else high
+        high = f"<mrow>{high}</mrow>" if PRIME in high and high != PRIME else high
         under, over = ("msub", "msup") if beside else ("munder", "mover")
         both = under + over[1:]
         if low and high:

@@ -16,6 +16,7 @@ PREDICT = re.compile(r"\*\*(Predict|Guess)\.?\*\*\s*", re.S)
 LIST = re.compile(r"^\s*([*+-]|\d+\.) ")
 STARS = re.compile(r"^(?P<stars>★+) (?P<kind>[^,]+), (?P<minutes>\d+) min\. (?P<title>.+)$")
 LIVE = ("laboratory", "explorable")
+POINT = 180  # characters of a point of a list
 MOST, MOST_COLUMNS = 16, 80  # lines of code, and of what it prints
 
 
@@ -31,7 +32,8 @@ def question(section: Section, at: int, setter: Setter, number: int) -> Slide:
     item = section.items[at]
     before, asked = PREDICT.split(item.text)[0].strip(), PREDICT.split(item.text)[-1]
     around = [before] if before else [i.text for i in section.items[max(0, at - 1) : at] if i.text]
-    pieces = [p for text in around for p in setter.pieces(tail(text, 220))]
+    context = tail(" ".join(around), 300)
+    pieces = setter.pieces(context) if signs(context) > 45 else []
     pieces += [marked(p, "ask") for p in setter.pieces(asked)]
     notes = ["<p>Let everybody decide before anything moves, and count the hands.</p>"]
     if live := next((i for i in section.items[at + 1 : at + 3] if shows(i)), None):
@@ -78,11 +80,19 @@ def marked(piece: Piece, name: str) -> Piece:
 def bullets(
     kind: str, heading: str, section: Section, setter: Setter, found: Sequence[str], weight: float
 ) -> Slide | None:
-    """Paragraphs and lists as they stand."""
-    pieces = tuple(p for text in found for p in setter.pieces(text))
+    """Lists as they stand; what follows the first sentences of a long point is spoken."""
+    pieces, notes = [], []
+    for text in found:
+        for point in points(text):
+            short = lead(point, 3, POINT)
+            mark = "* " if LIST.match(text) else ""
+            pieces += setter.pieces(mark + short)
+            if rest := " ".join(sentences(point)[len(sentences(short)) :]):
+                notes.append(setter.html(rest))
     if not pieces:
         return None
-    return plain(kind, heading, section, setter, pieces=pieces, weight=weight)
+    given = {"pieces": tuple(pieces), "notes": tuple(notes), "weight": weight}
+    return plain(kind, heading, section, setter, **given)
 
 
 def points(text: str) -> Iterator[str]:
@@ -103,7 +113,7 @@ def gist(section: Section, setter: Setter, weight: float, most: int = 4) -> Slid
         said = [s for s in said if s.startswith("**")] or said
     short = [lead(s, 2 if s.startswith("**") else 1, 230) for s in said]
     taken = [f"* {s}" for s in short if not s.endswith(":") and signs(s) < 330][:most]
-    if not taken:
+    if len(taken) < 2 or signs(" ".join(taken)) < 130:
         return None
     heading = section.title
     notes = tuple(setter.html(lead(s, 3)) for s in said[:1])
