@@ -27,6 +27,9 @@ def make(slugs: list[str], target: Path) -> int:
     for one in made:
         (target / f"{one.slug}.html").write_text(page(one), encoding="utf-8")
     if not slugs:
+        for old in target.glob("*.html"):
+            if old.stem not in [one.slug for one in made]:
+                old.unlink()
         (target / "index.html").write_text(listing(made), encoding="utf-8")
     return len(made)
 

@@ -65,7 +65,7 @@ def section(slide: Slide, number: int, count: int, deck: Deck) -> str:
     return (
         f'<section id="s{number}" class="slide {slide.kind}{shape} size-{slide.size}"'
         f'{label} data-minutes="{slide.minutes:g}" aria-labelledby="h{number}">\n'
-        f"{heading(slide, number, deck)}\n<div class=\"body\">{body(slide)}</div>\n"
+        f'{heading(slide, number, deck)}\n<div class="body">{body(slide)}</div>\n'
         f'<p class="foot"><span>{chapter}</span><span>{number} / {count}</span></p>\n'
         f'<aside class="notes" aria-label="Notes"><p class="clock">'
         f"{minutes(slide.minutes)}</p>{''.join(slide.notes)}</aside>\n</section>"
@@ -101,9 +101,7 @@ def body(slide: Slide) -> str:
     if slide.picture:
         alt = escape(slide.picture.alt, quote=True)
         width, height = slide.picture.size
-        return (
-            f'<img src="{slide.picture.address}" alt="{alt}" width="{width}" height="{height}">'
-        )
+        return f'<img src="{slide.picture.address}" alt="{alt}" width="{width}" height="{height}">'
     if slide.code:
         out = f'<pre class="out">{escape(slide.output)}</pre>' if slide.output else ""
         return joined(slide.pieces) + coded(slide.code) + out

@@ -6,9 +6,11 @@ import re
 
 from .model import Slide
 from .outline import Item, Picture, Section, picture
-from .setting import Setter, lead, sentences, signs
+from .setting import Setter, sentences, signs, spoken
 
-FRAME = re.compile(r"^(One frame|Two frames|Three frames|Four frames|Frames|A frame)|for print", re.I)
+FRAME = re.compile(
+    r"^(One frame|Two frames|Three frames|Four frames|Frames|A frame)|for print", re.I
+)
 WEIGHTS = {"opening": 9, "informed": 3.6, "beside": 1.0, "hand": 2.6}
 MOST = 130  # characters of a message
 
@@ -26,7 +28,8 @@ def figure(section: Section, at: int, setter: Setter) -> Slide | None:
     weight = 1.4 if frame else WEIGHTS.get(section.role, 3.0)
     weight -= 1.2 * (drawn.size[1] > 1.6 * drawn.size[0] and weight < 9)  # too narrow for a wall
     notes = [setter.html(" ".join(rest))] if rest else []
-    notes += [setter.html(lead(text, 2)) for text in near(section.items, at)]
+    notes += [setter.html(text) for t in near(section.items, at) if (text := spoken(t))]
+    notes = notes or [setter.html(f"To be seen: {drawn.alt}")]
     return Slide(
         "figure", setter.inline(message), signs(message), section.title,
         tuple(setter.pieces(" ".join(shown))) if shown else (), tuple(notes),
@@ -69,4 +72,4 @@ def split(said: list[str], most: int) -> tuple[list[str], list[str]]:
 def near(items: list[Item], at: int) -> list[str]:
     """The paragraphs beside a figure, without those that only lead over to something."""
     beside = [*items[max(0, at - 1) : at], *items[at + 1 : at + 2]]
-    return [i.text for i in beside if i.text and not i.text.rstrip().endswith(":")]
+    return [i.text for i in beside if i.text and not i.text.startswith("**You need")]

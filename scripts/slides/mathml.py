@@ -13,7 +13,7 @@ from editions.myst import EditionError
 
 from . import symbols as known
 
-TOKEN = re.compile(r"\\(?P<command>[A-Za-z]+\*?|.)|(?P<number>\d+(?:[.,]\d+)*)|(?P<char>\S)", re.S)
+TOKEN = re.compile(r"\\(?P<command>[A-Za-z]+\*?|.)|(?P<number>\d+(?:\.\d+)?)|(?P<char>\S)", re.S)
 NO_LIMITS = "nolimits"
 PRIME = '<mo class="prime" lspace="0" rspace="0">′</mo>'  # stands raised in the font of the text
 
@@ -119,7 +119,7 @@ class Formula:
                 high += PRIME
             else:
                 beside = True
-        base = base.replace(" data-limits=\"1\"", "")
+        base = base.replace(' data-limits="1"', "")
         high = f"<mrow>{high}</mrow>" if PRIME in high and high != PRIME else high
         under, over = ("msub", "msup") if beside else ("munder", "mover")
         both = under + over[1:]
@@ -242,7 +242,7 @@ class Formula:
 
     def make_underbrace(self, name: str) -> str:
         brace = mo("⏟", stretchy="true")
-        return f"<munder data-limits=\"1\">{self.group()}{brace}</munder>"
+        return f'<munder data-limits="1">{self.group()}{brace}</munder>'
 
     def make_tag(self, name: str) -> str:
         return f'<mspace width="2em"></mspace><mtext>({escape(self.word())})</mtext>'
@@ -259,7 +259,9 @@ class Formula:
                 rows.append([])
         if self.word() != kind or kind not in ("aligned", "pmatrix"):
             raise EditionError(f"slides know no {kind!r} in the formula ${self.tex}$")
-        cells = [[f"<mtd>{cell}</mtd>" for cell in line] for line in rows if line != ["<mrow></mrow>"]]
+        cells = [
+            [f"<mtd>{cell}</mtd>" for cell in line] for line in rows if line != ["<mrow></mrow>"]
+        ]
         lines = "".join(f"<mtr>{''.join(line)}</mtr>" for line in cells)
         if kind == "aligned":
             return f'<mtable displaystyle="true" class="aligned">{lines}</mtable>'

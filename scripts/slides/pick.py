@@ -18,9 +18,9 @@ from .figures import figure
 from .fit import fit
 from .model import Deck, Slide
 from .outline import Section, sections
-from .setting import Setter, lead, sentences, signs
-from .tables import table
+from .setting import Setter, sentences, signs
 from .statements import example, key, statement
+from .tables import table
 from .timing import timed
 
 MOST, LEAST = 28, 18  # slides

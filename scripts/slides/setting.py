@@ -13,10 +13,15 @@ from mdit_py_plugins.dollarmath import dollarmath_plugin
 
 from .mathml import mathml
 
+ON_PAGE = re.compile(
+    r"^(The (next )?(table|panel)|Below|Here (is|are)|\*\*Predict|This cell)|\bbelow\b"
+)
 COMMENT = re.compile(r"<!--.*?-->", re.S)
 END = re.compile(r"(?<=[.!?])[”\"’)*]*(?=\s+[\"“(*]*[A-ZΑ-Ωεδσ\0`])")
 SHORT = re.compile(r"\b(?:Eq|Eqs|Fig|Figs|Sec|No|vs|al|e\.g|i\.e|approx|Ch|p)\.[*”]*$")
-COMMAND = re.compile(r"\\(?:bigl?|bigr|Bigl?|Bigr|left|right|text|operatorname|math\w+|tfrac|frac)\b")
+COMMAND = re.compile(
+    r"\\(?:bigl?|bigr|Bigl?|Bigr|left|right|text|operatorname|math\w+|tfrac|frac)\b"
+)
 
 
 @dataclass(frozen=True)
@@ -88,6 +93,12 @@ def lead(text: str, count: int = 1, most: int = 400) -> str:
             break
         taken.append(sentence)
     return " ".join(taken)
+
+
+def spoken(text: str) -> str:
+    """The first two sentences of a paragraph, without those that point to something on the page."""
+    said = [s for s in sentences(text)[:3] if not ON_PAGE.search(s) and not s.endswith(":")]
+    return " ".join(said[:2])
 
 
 class Setter:

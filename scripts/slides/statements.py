@@ -9,7 +9,7 @@ from editions.myst import Block
 
 from .model import Slide
 from .outline import Section, texts
-from .setting import Setter, lead, signs
+from .setting import Setter, signs, spoken
 
 WEIGHTS = {"theorem": 3.6, "proposition": 3.0, "definition": 2.8, "lemma": 2.2, "corollary": 2.2,
            "algorithm": 2.2}  # fmt: skip
@@ -49,10 +49,11 @@ def around(section: Section, at: int, setter: Setter) -> tuple[str, ...]:
     """What to say: the words before a statement, where its proof is, and the words after it."""
     before = [i for i in section.items[max(0, at - 1) : at] if i.text]
     after = [i for i in section.items[at + 1 : at + 5] if i.text and not WORDS.match(i.text)]
-    notes = [setter.html(lead(i.text, 2)) for i in before]
+    notes = [setter.html(text) for i in before if (text := spoken(i.text))]
     if any(i.name == "prf:proof" for i in section.items[at + 1 : at + 4]):
         notes.append("<p>The proof stands on the page, under the statement.</p>")
-    return tuple(notes + [setter.html(lead(i.text, 2)) for i in after[:1]])
+    notes = notes or ["<p>Say it in words first, then read the formulas.</p>"]
+    return tuple(notes + [setter.html(t) for i in after[:1] if (t := spoken(i.text))])
 
 
 def key(block: Block | None) -> bool:

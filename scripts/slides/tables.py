@@ -22,7 +22,7 @@ def table(section: Section, at: int, setter: Setter) -> Slide | None:
     context = sentences(before)[-1] if before else ""
     context = context if signs(context) < 170 and not context.startswith(("*", "|")) else ""
     pieces = [*setter.pieces(context), Piece(html, "table", 0, html.count("<tr") + lines(html))]
-    notes = (setter.html(lead(after, 3)),) if after else ()
+    notes = (setter.html(lead(after, 3) or "Read one row aloud, then let others read the next."),)
     return Slide(
         "table", setter.inline(section.title), signs(section.title), section.part or "Table",
         tuple(pieces), notes, weight=1.7,

@@ -16,6 +16,11 @@ PREDICT = re.compile(r"\*\*(Predict|Guess)\.?\*\*\s*", re.S)
 LIST = re.compile(r"^\s*([*+-]|\d+\.) ")
 STARS = re.compile(r"^(?P<stars>★+) (?P<kind>[^,]+), (?P<minutes>\d+) min\. (?P<title>.+)$")
 LIVE = ("laboratory", "explorable")
+SAID = {
+    "goals": "Read them out, and come back to them at the end.",
+    "limits": "Each of these is a sentence that somebody will claim. Ask who would have claimed it.",
+    "summary": "Let somebody say each of these in words of their own before it is read.",
+}
 POINT = 180  # characters of a point of a list
 MOST, MOST_COLUMNS = 16, 80  # lines of code, and of what it prints
 
@@ -91,6 +96,7 @@ def bullets(
                 notes.append(setter.html(rest))
     if not pieces:
         return None
+    notes = notes or [f"<p>{SAID[kind]}</p>"]
     given = {"pieces": tuple(pieces), "notes": tuple(notes), "weight": weight}
     return plain(kind, heading, section, setter, **given)
 
@@ -179,9 +185,12 @@ def code(section: Section, at: int, setter: Setter) -> Slide | None:
     context = context if signs(context) < 170 and not PREDICT.search(context) else ""
     shown = out if rows <= 14 - 3 * bool(context) and columns(out) <= MOST_COLUMNS else ""
     notes = [setter.html(before)] if before and not context else []
+    notes = notes or ["<p>Read it line by line, and name the shapes.</p>"]
     if out and not shown and out.count("\n") < 6:
         notes.append(f"<p>It prints:</p><pre>{out.replace('<', '&lt;')}</pre>")
-    named = re.search(r"code|fifteen lines|thirty lines|a page of", f"{section.title} {section.part}")
+    named = re.search(
+        r"code|fifteen lines|thirty lines|a page of", f"{section.title} {section.part}"
+    )
     heading = "The idea as code" if named else "In code"
     return plain("code", heading, section, setter, notes=tuple(notes), code=source, output=shown,
                  pieces=tuple(setter.pieces(context)), weight=2.1 if named else 1.9)  # fmt: skip
@@ -198,5 +207,6 @@ def threat(block: Block, section: Section, setter: Setter) -> Slide | None:
     pieces = tuple(p for s in taken for p in setter.pieces(s))
     if not pieces:
         return None
+    notes = ("<p>Ask for each line: what would change if it were not so?</p>",)
     return plain("threat", "Who attacks, and what they see", section, setter, pieces=pieces,
-                 weight=2.4)  # fmt: skip
+                 notes=notes, weight=2.4)  # fmt: skip
