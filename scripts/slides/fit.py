@@ -13,6 +13,7 @@ from .model import Slide
 from .setting import Piece
 
 WIDTH, BODY = 1152, 592  # of the text, and from the top of the heading to the foot
+GO_ON = ("<p>The same, continued.</p>",)
 SIZES = (36, 32, 28, 25)  # of letters, in pixels: the first that lets all stand on one slide, the
 # last only where a single piece is too long
 SIGN = 0.5  # of a letter's size: its mean width
@@ -56,7 +57,7 @@ def fit(slide: Slide) -> list[Slide]:
     return [
         replace(
             slide, pieces=tuple(part), size=largest(part, room),
-            count=(number, len(parts)), notes=slide.notes if number == 1 else ("<p>The same, continued.</p>",),
+            count=(number, len(parts)), notes=slide.notes if number == 1 else GO_ON,
         )
         for number, part in enumerate(parts, start=1)
     ]  # fmt: skip

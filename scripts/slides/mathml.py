@@ -12,6 +12,7 @@ from html import escape
 from editions.myst import EditionError
 
 from . import symbols as known
+from .elements import TABLES, mo, row
 
 TOKEN = re.compile(r"\\(?P<command>[A-Za-z]+\*?|.)|(?P<number>\d+(?:\.\d+)?)|(?P<char>\S)", re.S)
 NO_LIMITS = "nolimits"
@@ -23,15 +24,6 @@ def mathml(tex: str, display: bool = False) -> str:
     inside = Formula(tex).whole()
     shown = ' display="block"' if display else ""
     return f"<math{shown}>{inside}</math>"
-
-
-def row(parts: list[str]) -> str:
-    return parts[0] if len(parts) == 1 else f"<mrow>{''.join(parts)}</mrow>"
-
-
-def mo(text: str, **given: object) -> str:
-    told = "".join(f' {key}="{value}"' for key, value in given.items())
-    return f"<mo{told}>{escape(text)}</mo>"
 
 
 class Formula:
@@ -259,27 +251,9 @@ class Formula:
                 rows.append([])
         if self.word() != kind or kind not in ("aligned", "pmatrix"):
             raise EditionError(f"slides know no {kind!r} in the formula ${self.tex}$")
-        cells = [
-            [f"<mtd>{cell}</mtd>" for cell in line] for line in rows if line != ["<mrow></mrow>"]
-        ]
+        rows = [line for line in rows if line != ["<mrow></mrow>"]]
+        cells = [[f"<mtd>{cell}</mtd>" for cell in line] for line in rows]
         lines = "".join(f"<mtr>{''.join(line)}</mtr>" for line in cells)
         if kind == "aligned":
             return f'<mtable displaystyle="true" class="aligned">{lines}</mtable>'
         return f"<mrow>{mo('(')}<mtable>{lines}</mtable>{mo(')')}</mrow>"
-
-
-def _upright(text: str) -> str:
-    return f'<mi mathvariant="normal">{text}</mi>'
-
-
-TABLES = (
-    (known.GREEK | known.SLANTED, lambda text: f"<mi>{text}</mi>"),
-    (known.UPRIGHT | {"%": "%", "#": "#", "$": "$", "_": "_"}, _upright),
-    (known.OPERATORS, lambda text: mo(text, stretchy="false")),
-    (known.BIG, lambda text: f'<mo data-limits="1" movablelimits="true">{text}</mo>'),
-    (known.INTEGRALS, mo),
-    (known.OPENING, lambda text: mo(text, stretchy="false", form="prefix")),
-    (known.CLOSING, lambda text: mo(text, stretchy="false", form="postfix")),
-    (known.FENCES, lambda text: mo(text, stretchy="false", lspace="0.17em", rspace="0.17em")),
-    (known.SPACES, lambda width: f'<mspace width="{width}em"></mspace>'),
-)

@@ -197,7 +197,7 @@ def alone(tokens: list[Token]) -> str | None:
 def extra(tokens: list[Token]) -> float:
     """Lines that formulas in a text take besides: displayed ones, and high fractions."""
     found = 0.0
-    for token in (t for token in tokens for t in (token, *(token.children or []))):
+    for token in (t for outer in tokens for t in (outer, *(outer.children or []))):
         if token.type in ("math_inline_double", "math_block"):
             found += 1.3 + 1.5 * token.content.count("\\\\")
         elif token.type == "math_inline":

@@ -1,4 +1,4 @@
-"""Slides of statements and examples: the text of the book in its box, and what it means in words."""
+"""Slides of statements and examples: the book's text in its box, and what it says in words."""
 
 from __future__ import annotations
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 GREEK = dict(
     zip(
-        "alpha beta gamma delta epsilon varepsilon zeta eta theta iota kappa lambda mu nu xi pi rho "
-        "varrho sigma varsigma tau upsilon phi varphi chi psi omega".split(),
+        "alpha beta gamma delta epsilon varepsilon zeta eta theta iota kappa lambda mu nu xi pi "
+        "rho varrho sigma varsigma tau upsilon phi varphi chi psi omega".split(),
         "αβγδϵεζηθικλμνξπρϱσςτυϕφχψω",
         strict=True,
     )

@@ -18,7 +18,7 @@ STARS = re.compile(r"^(?P<stars>★+) (?P<kind>[^,]+), (?P<minutes>\d+) min\. (?
 LIVE = ("laboratory", "explorable")
 SAID = {
     "goals": "Read them out, and come back to them at the end.",
-    "limits": "Each of these is a sentence that somebody will claim. Ask who would have claimed it.",
+    "limits": "Ask for each of these who would have claimed the opposite after this lecture.",
     "summary": "Let somebody say each of these in words of their own before it is read.",
 }
 POINT = 180  # characters of a point of a list

@@ -126,8 +126,9 @@ def test_keyboard(opened):
         assert page.locator(".slide:visible").count() == 1
         return int(page.locator(".slide.now").get_attribute("id")[1:])
 
-    for key, number in (("ArrowRight", 2), ("PageDown", 3), ("ArrowLeft", 2), ("End", count),
-                        ("ArrowRight", count), ("Home", 1), ("ArrowLeft", 1), (" ", 2)):  # fmt: skip
+    presses = {"ArrowRight": 2, "PageDown": 3, "ArrowLeft": 2, "End": count, "Enter": count}
+    presses |= {"Home": 1, "PageUp": 1, " ": 2}
+    for key, number in presses.items():
         page.keyboard.press(key)
         assert at() == number, key
         assert page.evaluate("location.hash") == f"#{number}"
