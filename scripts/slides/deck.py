@@ -131,6 +131,7 @@ def joined(pieces: Sequence[Piece]) -> str:
 
 def coded(source: str) -> str:
     """Code with its colors, in the larger of two sizes that fits."""
+    source = re.sub(r"\s+# fmt: skip$", "", source, flags=re.M)
     longest = max(map(len, source.split("\n")))
     size = next((s for s, columns in COLUMNS.items() if longest <= columns), 22)
     size = 22 if source.count("\n") >= 13 else size

@@ -12,11 +12,11 @@ from dataclasses import replace
 from .model import Slide
 from .setting import Piece
 
-WIDTH, BODY = 1152, 592  # of the text, and from the top of the heading to the foot
+WIDTH, BODY = 1152, 584  # of the text, and from the top of the heading to the foot
 GO_ON = ("<p>The same, continued.</p>",)
 SIZES = (36, 32, 28, 25)  # of letters, in pixels: the first that lets all stand on one slide, the
 # last only where a single piece is too long
-SIGN = 0.5  # of a letter's size: its mean width
+SIGN = 0.47  # of a letter's size: its mean width
 LINE = 1.4  # of a letter's size: the height of a line
 CODE = {24: 33, 22: 30.5}  # letter and line of code
 COLUMNS = {24: 75, 22: 82}

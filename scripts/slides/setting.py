@@ -16,6 +16,8 @@ from .mathml import mathml
 ON_PAGE = re.compile(
     r"^(The (next )?(table|panel)|Below|Here (is|are)|\*\*Predict|This cell)|\bbelow\b"
 )
+HIGH = re.compile(r"\\(t?frac|sum|int|binom|prod)(?![A-Za-z])")
+WIDE = re.compile(r"[=+<>-]|\\(le|ge|ne|to|in|cdot|times|approx|sim|pm|mapsto)(?![A-Za-z])")
 COMMENT = re.compile(r"<!--.*?-->", re.S)
 END = re.compile(r"(?<=[.!?])[”\"’)*]*(?=\s+[\"“(*]*[A-ZΑ-Ωεδσ\0`])")
 SHORT = re.compile(r"\b(?:Eq|Eqs|Fig|Figs|Sec|No|vs|al|e\.g|i\.e|approx|Ch|p)\.[*”]*$")
@@ -50,7 +52,9 @@ def signs(text: str) -> int:
 def visible(tex: str) -> str:
     """A formula in about as many characters as it is wide."""
     tex = re.sub(r"\\(?:frac|tfrac)\{([^{}]*)\}\{[^{}]*\}", r"\1", COMMAND.sub("", tex))
-    return re.sub(r"[{}_^\s]|\\[,;! ]", "", re.sub(r"\\[A-Za-z]+", "x", tex)) + "x" * tex.count("=")
+    spread = 2 * len(WIDE.findall(tex))
+    spread += 3 * (len(tex) > 25)  # a long formula may leave the end of a line empty
+    return re.sub(r"[{}_^\s]|\\[,;! ]", "", re.sub(r"\\[A-Za-z]+", "x", tex)) + "x" * spread
 
 
 def sentences(text: str) -> list[str]:
@@ -162,7 +166,7 @@ class Setter:
             return [Piece(html, "code", 0, first.content.count("\n") + 1, box=box, step=step)]
         if (tex := alone(tokens)) is not None:
             rows = tex.count("\\\\") + 1
-            tall = 1.0 if re.search(r"\\(frac|sum|int|binom|prod)", tex) else 0.3
+            tall = 1.0 if HIGH.search(tex) else 0.3
             return [Piece(html, "math", len(visible(tex)), rows, tall * rows, box, step)]
         return [Piece(html, "p", shown, 1, extra(tokens), box, step)]
 
@@ -199,7 +203,8 @@ def extra(tokens: list[Token]) -> float:
     found = 0.0
     for token in (t for outer in tokens for t in (outer, *(outer.children or []))):
         if token.type in ("math_inline_double", "math_block"):
-            found += 1.3 + 1.5 * token.content.count("\\\\")
+            rows = token.content.count("\\\\") + 1
+            found += 0.5 + 1.5 * rows + 0.5 * rows * bool(HIGH.search(token.content))
         elif token.type == "math_inline":
-            found += 0.15 * bool(re.search(r"\\t?frac|\\sum", token.content))
+            found += 0.35 * bool(HIGH.search(token.content))
     return found

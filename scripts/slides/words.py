@@ -203,7 +203,8 @@ def columns(text: str) -> int:
 def threat(block: Block, section: Section, setter: Setter) -> Slide | None:
     """Who attacks and what they see: the first points of the threat model."""
     said = [p for text in texts(block.body) for p in points(text)]
-    taken = [f"* {lead(s, 1, 200)}" for s in said if s.startswith("**")][:4]
+    said = [s for s in said if s.startswith("**")][:4]
+    taken = [f"* {lead(s, 1 if signs(lead(s)) > 40 else 2, 200)}" for s in said]
     pieces = tuple(p for s in taken for p in setter.pieces(s))
     if not pieces:
         return None

@@ -25,17 +25,20 @@ WALL, PHONE = {"width": 1280, "height": 720}, {"width": 390, "height": 844}
 SHOW = """n => {
   document.querySelectorAll(".slide").forEach((s, i) => s.classList.toggle("now", i === n));
   document.querySelectorAll(".step").forEach((s) => s.classList.add("seen"));
+  document.querySelectorAll(".notes").forEach((s) => s.remove());
 }"""
-# What stands too low or too far to the right, and letters that are too small; scripts of formulas
-# are as small as scripts are.
-FAULTS = """n => {
-  const slide = document.querySelectorAll(".slide")[n];
+# Of each slide: what stands too low or too far to the right, letters that are too small (scripts of
+# formulas are as small as scripts are), formulas and pictures that are not there.
+FAULTS = """() => [...document.querySelectorAll(".slide")].flatMap((slide, n) => {
+  (SHOW)(n);
   const foot = slide.querySelector(".foot").getBoundingClientRect();
   const found = [];
   for (const e of slide.querySelectorAll("header, header *, .body, .body *")) {
     const box = e.getBoundingClientRect();
+    const words = `slide ${n + 1}, ${e.tagName} ${e.textContent.trim().slice(0, 40)}`;
+    if (e.matches("math, img") && (box.width < 4 || box.height < 4)) found.push(`${words}: gone`);
+    if (e.matches("img") && Math.max(box.width, box.height) < 500) found.push("a small figure");
     if (!box.width || (e.closest("math") && e.tagName !== "math")) continue;
-    const words = `${e.tagName} ${e.textContent.trim().slice(0, 40)}`;
     if (box.bottom > foot.top + 1) found.push(`${words}: ${box.bottom - foot.top} px too low`);
     if (box.right > innerWidth + 1 || box.left < -1) found.push(`${words}: too wide`);
     if (e.scrollWidth > e.clientWidth + 1 && getComputedStyle(e).overflowX === "auto")
@@ -45,7 +48,7 @@ FAULTS = """n => {
     if (own && size < 21.9) found.push(`${words}: ${size} px`);
   }
   return found;
-}"""
+})""".replace("SHOW", SHOW)
 
 
 @pytest.fixture(scope="module")
@@ -80,30 +83,38 @@ def opened(chromium, folder, request):
 
 @pytest.mark.parametrize("slug", CHAPTERS)
 def test_every_slide_fits(opened, slug):
-    for theme in ("light", "dark"):
-        page = opened(slug, theme=theme)
-        assert page.evaluate("document.documentElement.dataset.theme") == theme
-        for number, slide in enumerate(page.locator(".slide").all()):
-            page.evaluate(SHOW, number)
-            assert slide.is_visible()
-            assert not (found := page.evaluate(FAULTS, number)), f"slide {number + 1}: {found}"
-            assert not (found := faint_words(slide)), f"slide {number + 1}, {theme}: {found}"
+    page = opened(slug)
+    assert page.locator("math").count() == html(slug).count("<math")
+    assert page.locator(".slide").count() == len(deck(slug).slides)
+    assert not (found := page.evaluate(FAULTS)), found
 
 
 @pytest.mark.parametrize("slug", CHAPTERS)
-def test_formulas_and_pictures_are_shown(opened, slug):
-    page = opened(slug)
-    written = html(slug).count("<math")
-    assert page.locator("math").count() == written
-    for number, slide in enumerate(deck(slug).slides):
-        page.evaluate(SHOW, number)
-        shown = page.locator(".slide.now")
-        sizes = shown.locator(".body math, .body img").evaluate_all(
-            "all => all.map((e) => e.getBoundingClientRect()).map((b) => [b.width, b.height])"
-        )
-        assert all(w > 4 and h > 4 for w, h in sizes)
-        if slide.picture:
-            assert max(sizes[0]) > 500, "a figure fills its slide"
+def test_every_slide_has_contrast(opened, slug):
+    page = opened(slug, theme="dark")
+    for theme in ("dark", "light"):
+        assert page.evaluate("document.documentElement.dataset.theme") == theme
+        for number in range(len(deck(slug).slides)):
+            page.evaluate(SHOW, number)
+            found = faint_words(page.locator(".slide.now"))
+            assert not found, f"slide {number + 1}, {theme}: {found}"
+        page.keyboard.press("t")
+
+
+def test_faults_are_found(opened):
+    page = opened("dcs2")
+    spoil = "s => { document.querySelector(s[0]).style.cssText = s[1]; }"
+    for part, style, says in (
+        ("#s4 .body p", "font-size: 12px", "px"),
+        ("#s4 .body p", "margin-top: 800px", "too low"),
+        ("#s4 .body p", "width: 2000px", "too wide"),
+        ("#s2 img", "width: 90px; height: 90px", "small figure"),
+    ):
+        page.evaluate(spoil, [part, style])
+        assert any(says in fault for fault in page.evaluate(FAULTS))
+    page.evaluate(spoil, ["#s4 .body p", "color: #eeeeee"])
+    page.evaluate(SHOW, 3)
+    assert faint_words(page.locator("#s4"))
 
 
 @pytest.mark.parametrize("slug", CHAPTERS)
@@ -138,10 +149,12 @@ def test_keyboard(opened):
     assert not notes.is_visible()
     page.keyboard.press("n")
     assert notes.is_visible() and "minute" in notes.inner_text()
+    assert not faint_words(notes)
     page.keyboard.press("N")
     assert not notes.is_visible()
     page.keyboard.press("t")
     assert page.evaluate("document.documentElement.dataset.theme") == "dark"
+    assert not faint_words(notes)
     page.evaluate("window.print = () => { window.printed = true; }")
     page.keyboard.press("p")
     assert page.evaluate("window.printed")
