@@ -45,7 +45,7 @@ def link(app: Sphinx, page: str, what: str) -> list[nodes.Node]:
         return [nodes.reference("", words, internal=True, refuri=up + ZIP)]
     if what == "slides":
         if count := len(decks(app)):
-            words = f"slides for {count} lectures"
+            words = f"slides for {count} lecture{'s' * (count > 1)}"
             return [nodes.reference("", words, internal=True, refuri=up + LIST)]
         return [
             nodes.Text("slides, which "),

@@ -150,7 +150,14 @@ class Formula:
             return mo("|", lspace="0", rspace="0", stretchy="false")
         if text in "∞%…⊤":
             return f"<mi>{text}</mi>"
-        return mo({"-": "−", "*": "∗"}.get(text, text))
+        sign = {"-": "−", "*": "∗"}.get(text, text)
+        return mo(sign, form="prefix", lspace="0", rspace="0") if self.leads(text) else mo(sign)
+
+    def leads(self, text: str) -> bool:
+        """Whether a plus or minus stands before a number, and not between two."""
+        kind, before = self.tokens[self.at - 2] if self.at > 1 else ("", "")
+        after = before in known.OPERATORS if kind == "command" else before in tuple("([{,=<>&")
+        return text in "+-" and (after or not kind)
 
     def command(self, name: str) -> str:
         for table, make in TABLES:

@@ -42,7 +42,7 @@ def example(section: Section, at: int, setter: Setter) -> Slide:
 
 def cleaned(title: str) -> str:
     """Without the source of a statement: "Differential privacy; ModelCloak Eq. 2"."""
-    return re.split(r"; (?=[A-Z])", title)[0]
+    return re.split(r"; (?=[A-Z]|after )", title)[0]
 
 
 def around(section: Section, at: int, setter: Setter) -> tuple[str, ...]:
