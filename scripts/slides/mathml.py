@@ -26,6 +26,9 @@ def mathml(tex: str, display: bool = False) -> str:
     return f"<math{shown}>{inside}</math>"
 
 
+SIDES = 'columnalign="right left"'  # for browsers that do not take it from the style
+
+
 class Formula:
     """A formula that is read once, from left to right."""
 
@@ -237,7 +240,8 @@ class Formula:
     def make_operatorname(self, name: str) -> str:
         limits = ' data-limits="1" movablelimits="true"' if name.endswith("*") else ""
         word = self.word().replace("\\,", "\u2009")
-        return f'<mo{limits} lspace="0.1em" rspace="0.1em">{escape(word)}</mo>'
+        space = self.space_after()
+        return f'<mo{limits} lspace="0.1em" rspace="{space}">{escape(word)}</mo>'
 
     def make_underbrace(self, name: str) -> str:
         brace = mo("⏟", stretchy="true")
@@ -262,5 +266,5 @@ class Formula:
         cells = [[f"<mtd>{cell}</mtd>" for cell in line] for line in rows]
         lines = "".join(f"<mtr>{''.join(line)}</mtr>" for line in cells)
         if kind == "aligned":
-            return f'<mtable displaystyle="true" class="aligned">{lines}</mtable>'
+            return f'<mtable displaystyle="true" class="aligned" {SIDES}>{lines}</mtable>'
         return f"<mrow>{mo('(')}<mtable>{lines}</mtable>{mo(')')}</mrow>"

@@ -18,6 +18,9 @@ ON_PAGE = re.compile(
 )
 HIGH = re.compile(r"\\(t?frac|sum|int|binom|prod)(?![A-Za-z])")
 WIDE = re.compile(r"[=+<>-]|\\(le|ge|ne|to|in|cdot|times|approx|sim|pm|mapsto)(?![A-Za-z])")
+KEPT = re.compile(  # on one line: a formula and the mark behind it
+    r'(<span class="math inline">(?:(?!</span>).)*</span>)(-\w+|[.,;:!?)]+)', re.S
+)
 COMMENT = re.compile(r"<!--.*?-->", re.S)
 END = re.compile(r"(?<=[.!?])[”\"’)*]*(?=\s+[\"“(*]*[A-ZΑ-Ωεδσ\0`])")
 SHORT = re.compile(r"\b(?:Eq|Eqs|Fig|Figs|Sec|No|vs|al|e\.g|i\.e|approx|Ch|p)\.[*”]*$")
@@ -138,7 +141,8 @@ class Setter:
         return self.render(self.tokens(text)).strip()
 
     def render(self, tokens: list[Token]) -> str:
-        return self.reader.renderer.render(tokens, self.reader.options, {})
+        html = self.reader.renderer.render(tokens, self.reader.options, {})
+        return KEPT.sub(r'<span class="kept">\1\2</span>', html)
 
     def pieces(self, text: str, box: bool = False, step: bool = False) -> list[Piece]:
         """A Markdown text as pieces: paragraphs, items of lists, formulas, tables."""
