@@ -6,15 +6,14 @@ compares every formula of the book with what MathJax makes of it.
 
 from __future__ import annotations
 
-import re
 from html import escape
 
 from editions.myst import EditionError
 
 from . import symbols as known
 from .elements import TABLES, mo, row
+from .tex import Tokens
 
-TOKEN = re.compile(r"\\(?P<command>[A-Za-z]+\*?|.)|(?P<number>\d+(?:\.\d+)?)|(?P<char>\S)", re.S)
 NO_LIMITS = "nolimits"
 PRIME = '<mo class="prime" lspace="0" rspace="0">′</mo>'  # stands raised in the font of the text
 
@@ -29,38 +28,8 @@ def mathml(tex: str, display: bool = False) -> str:
 SIDES = 'columnalign="right left"'  # for browsers that do not take it from the style
 
 
-class Formula:
+class Formula(Tokens):
     """A formula that is read once, from left to right."""
-
-    def __init__(self, tex: str):
-        self.tex = tex
-        self.tokens = [(m.lastgroup or "", m[m.lastgroup]) for m in TOKEN.finditer(tex)]
-        self.spots = [m.end() for m in TOKEN.finditer(tex)]
-        self.at = 0
-
-    # --- tokens ---
-
-    def peek(self) -> tuple[str, str]:
-        return self.tokens[self.at] if self.at < len(self.tokens) else ("", "")
-
-    def next(self) -> tuple[str, str]:
-        token = self.peek()
-        if not token[0]:
-            raise EditionError(f"the formula ${self.tex}$ ends too early")
-        self.at += 1
-        return token
-
-    def word(self) -> str:
-        """The characters in the braces that come next, as they stand."""
-        self.expect("{")
-        begin, depth = self.spots[self.at - 1], 1
-        while depth:
-            depth += {"{": 1, "}": -1}.get(self.next()[1], 0)
-        return self.tex[begin : self.spots[self.at - 1] - 1]
-
-    def expect(self, char: str) -> None:
-        if self.next()[1] != char:
-            raise EditionError(f"expected {char!r} in the formula ${self.tex}$")
 
     # --- rows ---
 
