@@ -46,7 +46,7 @@ def link(app: Sphinx, doctree: nodes.document, page: str) -> None:
 
 
 def is_needs(paragraph: nodes.paragraph) -> bool:
-    first = paragraph.children[0] if paragraph.children else None
+    first = next((part for part in paragraph.children if part.astext()), None)  # MyST puts "" first
     return isinstance(first, nodes.strong) and first.astext() == "You need"
 
 

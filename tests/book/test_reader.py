@@ -163,7 +163,9 @@ def test_no_link_leads_to_slides_that_are_not_there(pages, site: Path):
     for name, page in pages.items():
         for link in page.select("article a[href*='slides/']"):
             assert (site / name).parent.joinpath(link["href"]).resolve().is_file()
+    linked = [n for n, p in pages.items() if p.select("article a[href*='slides/'][href$='.html']")]
     there = (site / slides_link.LIST).is_file()
+    assert len(linked) == there * (1 + sum(map(bool, INDEX.chapters.values())))
     assert there or "make slides" in pages["book/intro"].article.get_text()
 
 
@@ -197,7 +199,9 @@ def test_slides_are_linked_as_soon_as_there_are_some(tmp_path: Path):
 def top(app: SimpleNamespace, page: str) -> tuple[str, str] | None:
     """Address and words of the link behind what a chapter needs."""
     doctree = new_document("page")
-    doctree += nodes.paragraph("", "", nodes.strong("", "You need"), nodes.Text(" patience."))
+    doctree += nodes.paragraph(
+        "", "", nodes.Text(""), nodes.strong("", "You need"), nodes.Text(" patience.")
+    )
     slides_link.link(app, doctree, page)
     found = list(doctree.findall(nodes.reference))
     return (found[0]["refuri"], found[0].astext()) if found else None
