@@ -167,15 +167,17 @@ WRONG: dict[str, dict[str, Variant]] = {
         ),
     },
     "matching": {
-        "a cosine for each tensor": (
-            [["    inner = sum(", COSINES + "    inner = sum("]],
-            {"q2": 2},
+        "a cosine for each tensor, and a start that diverged": (
+            [
+                ["    inner = sum(", COSINES + "    inner = sum("],
+                ['.nan_to_num(float("inf"))', ""],
+            ],
+            {"q2": 2, "q5": 1},
         ),
         "the cost that was handed over is not used": (
             [["value = cost(", "value = lab.distance("]],
             {"q3": 7, "q7": 0},
         ),
-        "a start that diverged": ([['.nan_to_num(float("inf"))', ""]], {"q5": 1}),
         "all entries count": ([["(u - v)[v != 0]", "(u - v)"]], {"q6": 2, "q7": 0}),
         "the library in place of an answer": (
             [["    x = torch.full(", SEARCH + "    x = torch.full("]],

@@ -158,7 +158,7 @@ def check_suspicious(
         "equal": "the plain imprint block passes: equal rows, equal columns",
         "scaled": "a block passes whose rows and columns were each scaled by a factor; parallel "
         "is enough for the attack",
-        "random rows": "a block with ordinary random rows passes; its second layer has parallel "
+        "random": "a block with ordinary random rows passes; its second layer has parallel "
         "columns, and that is what the attack needs",
     }
     for trial in range(TRIALS):

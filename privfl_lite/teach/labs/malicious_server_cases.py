@@ -14,7 +14,7 @@ from ...data import load
 from .kit import draws
 
 SIDE, BINS, BATCH = 14, 24, 10  # of what a class captured
-KINDS = ("equal", "scaled", "random rows")  # of blocks that can imprint
+KINDS = ("equal", "scaled", "random")  # of blocks that can imprint
 
 
 def digits(rng: torch.Generator, count: int) -> Tensor:

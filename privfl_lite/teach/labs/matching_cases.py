@@ -71,7 +71,7 @@ def handout(key: str) -> dict[str, Tensor]:
     """Weights and gradients by name, and the second client's label; labels are no secret here."""
     plain, cut = captured(key)
     shown = {"plain": seen(*plain), "pruned": pruned(seen(*cut))}
-    tensors = {}
+    tensors: dict[str, Tensor] = {}
     for kind, (net, _, y) in {"plain": plain, "pruned": cut}.items():
         tensors |= {f"{kind}.label": y}
         tensors |= {f"{kind}.net.{name}": w.detach() for name, w in net.named_parameters()}
