@@ -54,12 +54,14 @@ def _settings(profile: str) -> dict:
         "batches": [1, 2, 4, 8, 16, 32, *([64, 128] if large else [])],
         "steps": [1, 4, 20],
         "ages": [0, 1, 5, 20, 100],
-        "data": ["faces", "photos", *(["cifar10"] if large else [])],
+        "data": ["faces", "photos", "cifar10"],
+        "color": {"data": "cifar10", "batches": [2, 4, 8]},  # beside one image
         "seeds": list(range(3)),
         "images": 100 if large else 16,  # for each network; a batch that is larger is one upload
         "images_search": 100 if large else 8,
         "images_dear": 100 if large else 4,  # searches of ``dear`` steps
         "images_deep": 100 if large else 2,  # searches in deep networks
+        "images_color": {"analytic": 100 if large else 8, "search": 100 if large else 4},
         "deep": [net for net in DEEP if large or net in NARROW],
         "dear": 20,
         "budget": 4800 if large else 400,  # evaluations of a search
@@ -92,6 +94,11 @@ def places(settings: dict) -> list[dict]:
     found += [{**at, "net": DENSE, "batch": 4, "steps": s, "order": DRAWN} for s in steps[1:]]
     shallow = [net for net in NETS if net not in DEEP]
     found += [{**at, "net": n, "age": a} for n in shallow for a in (0, late[-1])]
+    color = {**at, "data": settings["color"]["data"]}
+    found += [{**color, "net": n} for n in (*shallow, *settings["deep"])]
+    found += [
+        {**color, "net": n, "batch": b} for n in (DENSE, CONV) for b in settings["color"]["batches"]
+    ]
     found += [{**at, "net": CONV, "steps": s} for s in steps]
     found += [{**at, "net": net} for net in settings["deep"]]
     if settings["images_dear"] == settings["images"]:  # nothing is too dear: the profile gpu
@@ -176,10 +183,13 @@ def _attack(settings: dict, cell: dict) -> attacks.Attack:
 
 def private(settings: dict, cell: dict, seed: int, ds: Dataset) -> tuple[Tensor, Tensor, Tensor]:
     """Private images and labels, test images all; and the others in the gallery."""
-    count, batch = settings["images"], cell["batch"]
-    if cell["attack"] in SEARCHES:
+    count, batch, few = settings["images"], cell["batch"], settings["images_color"]
+    searched, colored = cell["attack"] in SEARCHES, cell["data"] == settings["color"]["data"]
+    if searched:
         count = settings["images_dear" if is_dear(settings, cell) else "images_search"]
         count = settings["images_deep"] if cell["net"] in DEEP else count
+    if colored:
+        count = min(count, few["search" if searched else "analytic"])
     count = min(count, len(ds.y_test)) // batch * batch
     return _drawn(ds, max(batch, count), seed, settings["gallery"])
 
