@@ -89,7 +89,7 @@ TOY: dict[str, dict] = {  # study -> what else is made small, by the names of it
     "proof-bound-audit/second": {"sigmas": [1.0], "draws": 1000, "rates": [0.5]},
     "reach/map": {
         "images": 2, "images_search": 2, "images_dear": 2, "images_deep": 2,
-        "images_color": 2, "budget": 2, "budget_dear": 2,
+        "budget": 2, "budget_dear": 2,
         "center": {"data": "mnist", "batch": 1, "steps": 1, "order": "whole", "age": 0},
         "batches": [1, 2, 4, 8], "steps": [1, 2, 4], "ages": [0, 1, 2, 3], "proposals": 1,
         "fedavg": {"clients": 2, "per_client": 8, "batch_size": 4, "eta": 0.1}, "gallery": 5,

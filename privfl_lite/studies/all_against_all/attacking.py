@@ -205,6 +205,9 @@ def attack(settings: dict, cell: dict) -> dict:
         return {
             "refused": f"{cell['row']} or its attacker does not take images as of {cell['data']}"
         }
+    left_out = settings["left_out"].get(cell["data"], {}).get(cell["attacker"], [])
+    if cell["row"] in left_out:
+        return {"refused": "too dear on these images in this profile"}
     rows: list[dict] = []
     for seed in settings["seeds"]:
         upload = victims(settings, cell, seed)
