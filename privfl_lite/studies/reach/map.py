@@ -54,8 +54,7 @@ def _settings(profile: str) -> dict:
         "batches": [1, 2, 4, 8, 16, 32, *([64, 128] if large else [])],
         "steps": [1, 4, 20],
         "ages": [0, 1, 5, 20, 100],
-        "data": ["faces", "photos", "cifar10"],
-        "color": {"data": "cifar10", "batches": [2, 4, 8], "images": 100 if large else 8},
+        "data": ["faces", "photos", *(["cifar10"] if large else [])],
         "seeds": list(range(3)),
         "images": 100 if large else 16,  # for each network; a batch that is larger is one upload
         "images_search": 100 if large else 8,
@@ -82,7 +81,6 @@ def _cells(settings: dict) -> list[dict]:
 def places(settings: dict) -> list[dict]:
     """Where attackers are measured: network, data, batch, steps, order and age."""
     at, late = dict(settings["center"]), settings["ages"][3:]
-    large = settings["images_dear"] == settings["images"]  # nothing is too dear: the profile gpu
     batches, steps = settings["batches"], settings["steps"]
     found = [{**at, "net": DENSE, "batch": b, "age": a} for b in batches for a in settings["ages"]]
     found += [{**at, "net": DENSE, "batch": b, "steps": s} for b in batches for s in steps]
@@ -94,14 +92,9 @@ def places(settings: dict) -> list[dict]:
     found += [{**at, "net": DENSE, "batch": 4, "steps": s, "order": DRAWN} for s in steps[1:]]
     shallow = [net for net in NETS if net not in DEEP]
     found += [{**at, "net": n, "age": a} for n in shallow for a in (0, late[-1])]
-    color = {**at, "data": settings["color"]["data"]}
-    found += [{**color, "net": n} for n in (*shallow, *(settings["deep"] if large else ()))]
-    found += [
-        {**color, "net": n, "batch": b} for n in (DENSE, CONV) for b in settings["color"]["batches"]
-    ]
     found += [{**at, "net": CONV, "steps": s} for s in steps]
     found += [{**at, "net": net} for net in settings["deep"]]
-    if large:
+    if settings["images_dear"] == settings["images"]:  # nothing is too dear: the profile gpu
         found += [{**at, "net": CONV, "batch": 4, "steps": s} for s in steps[1:]]
         found += [{**at, "net": CONV, "batch": 4, "steps": s, "order": DRAWN} for s in steps[1:]]
         found += [{**at, "net": CONV, "data": name} for name in settings["data"]]
@@ -150,8 +143,7 @@ def network(settings: dict, cell: dict, seed: int) -> models.Net:
 
 def is_dear(settings: dict, cell: dict) -> bool:
     """Whether a search takes so long here that it is given fewer images and evaluations."""
-    colored = cell["data"] == settings["color"]["data"]
-    return colored or cell["net"] in DEEP or cell["steps"] >= settings["dear"]
+    return cell["net"] in DEEP or cell["steps"] >= settings["dear"]
 
 
 def plan_of(settings: dict, cell: dict) -> Plan | None:
@@ -184,12 +176,10 @@ def _attack(settings: dict, cell: dict) -> attacks.Attack:
 
 def private(settings: dict, cell: dict, seed: int, ds: Dataset) -> tuple[Tensor, Tensor, Tensor]:
     """Private images and labels, test images all; and the others in the gallery."""
-    count, batch, color = settings["images"], cell["batch"], settings["color"]
+    count, batch = settings["images"], cell["batch"]
     if cell["attack"] in SEARCHES:
         count = settings["images_dear" if is_dear(settings, cell) else "images_search"]
         count = settings["images_deep"] if cell["net"] in DEEP else count
-    elif cell["data"] == color["data"]:
-        count = color["images"]
     count = min(count, len(ds.y_test)) // batch * batch
     return _drawn(ds, max(batch, count), seed, settings["gallery"])
 
