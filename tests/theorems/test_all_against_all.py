@@ -206,3 +206,24 @@ def test_behind_lenet_the_closed_form_was_the_plain_choice_for_bare_uploads_only
                                                      if "closed form" in n["chosen"]):  # fmt: skip
                 chosen.add(row.name)
     assert chosen == {"none", "ATS"}
+
+
+def seen(name: str, attacker: str = "informed") -> int:
+    """Images named by features in color."""
+    return sum(n["named_features"] for n in judgment.on(name, "cifar10", attacker)["networks"])
+
+
+def test_what_the_prose_says_of_color():
+    for name in ("none", "raw noise 0.01", "PRECODE", "Mixup 4"):
+        assert hits(name, "informed", "cifar10") == 12
+    assert hits("InstaHide 4", "informed", "cifar10") == 8
+    assert hits("none", "plain", "cifar10") == 5  # the search has not arrived
+    for name in ("Soteria 0.6", "Entangle 0.7"):
+        assert hits(name, "informed", "cifar10") == 5
+        assert max(v for n in judgment.on(name, "cifar10")["networks"] for v in n["psnr"]) < 9
+    assert hits("Prune 0.9", "informed", "cifar10") == 1
+    assert (hits("LODA₁", "informed", "cifar10"), seen("LODA₁")) == (0, 12)
+    assert judgment.Judged("LODA₁", "cifar10").evidence == "found"
+    assert (hits("ATS", "informed", "cifar10"), seen("ATS")) == (0, 3)
+    color = besides.color_accuracy("LODA₁")
+    assert round(color.value, 2) == 0.07 and color.high < 0.1

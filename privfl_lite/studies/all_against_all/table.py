@@ -18,8 +18,8 @@ from .training import promise, train
 PARTS = {"attack": attack, "train": train, "promise": promise, "audit": audit, "cost": cost}
 # For the profile cpu. In color the recursion takes a minute of factorizations for each cell, and
 # behind LeNet on gray images it was the best plain attacker of bare uploads only. The plain search
-# was run in color on the rows that LODA's Table 1 has; "pair" takes minutes there, and dcs2/photos
-# says how far it comes; two chains have the bound of their noise whatever is in a picture.
+# was run in color on the rows that LODA's Table 1 has; "pair" and "unlock" take minutes of algebra
+# there; two chains have the bound of their noise whatever is in a picture.
 PLAIN = {
     "mnist": ["closed form", "L-BFGS"],
     "faces": ["closed form", "L-BFGS"],
@@ -28,7 +28,7 @@ PLAIN = {
 SEARCHED = ("none", "Prune 0.9", "Mixup 4", "InstaHide 4", "LODA₁")
 LEFT_OUT = {
     "cifar10": {
-        "informed": ["DCS²", "DP-SGD σ 1 + Prune", "ModelCloak + sum"],
+        "informed": ["DCS²", "FedKL", "FedKL + noise", "DP-SGD σ 1 + Prune", "ModelCloak + sum"],
         "plain": [row for row in ROWS if row not in SEARCHED],
     }
 }
