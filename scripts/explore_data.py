@@ -4,7 +4,8 @@
 them. ``face``: a photograph, 48 × 48. ``signals``: the error signals of a dense first layer for one
 digit. ``epsilon``: the accountant's ε over (σ, q, T), as far as it comes from Rényi orders that are
 no whole numbers (for whole ones the page has a closed form), and how far the page is off. Pixels
-are bytes, logarithms of ε 16 bits, in base64. tests/book/test_explorables.py computes it again.
+are bytes, logarithms of ε 16 bits, in base64. ``reach``: the stored study ``reach/map``, whatever
+cells it has, and what its theory counts. tests/book/test_explorables.py computes it again.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from explore_reach import reach
 from PIL import Image
 from scipy.special import gammaln, logsumexp, xlogy
 
@@ -165,7 +167,13 @@ def accountant() -> dict[str, Any]:
     }
 
 
-MAKERS = {"digits": digits, "signals": signals, "face": face, "epsilon": accountant}
+MAKERS = {
+    "digits": digits,
+    "signals": signals,
+    "face": face,
+    "epsilon": accountant,
+    "reach": reach,
+}
 
 
 def module(made: dict[str, Any]) -> str:

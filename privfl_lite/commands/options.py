@@ -27,7 +27,9 @@ EXAMPLES = {  # one for each command, below its help
     "train": "--defense modelcloak:clip=1,sigma=0.1 --clients 10 --rounds 20",
     "epsilon": "--sigma 5 --rate 0.1 --rounds 100 --delta 1e-5",
     "study": "show modelcloak-fixed/epsilon",
+    "challenge": "get first-word",
     "fetch": "cifar10",
+    "grade": "handed-in --lab read-off --csv grades.csv",
     "doctor": "",
 }
 

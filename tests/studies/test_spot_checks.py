@@ -123,7 +123,7 @@ SPOTS = {
         {"networks": [0]},
         only=("psnr",),
     ),
-    "your-own-run/photograph": Spot({"evaluations": 5}),
+    "your-own-run/photograph": Spot({"image": 1, "evaluations": 5}),
     "through-the-layers/trained": Spot({"act": "sigmoid", "recipe": "untrained", "seed": 0}),
 }
 
