@@ -24,7 +24,7 @@ NBVAL  := --nbval-lax --nbval-kernel-name wheel --nbval-sanitize-with tests/nbva
           --nbval-cell-timeout 300
 
 .PHONY: help book test test-fast test-data wheel lint lab bench bench-peers clean distclean setup lock browser \
-        vendor chapters instructor lab-full pdf flower flower-demo otter labs grade
+        vendor chapters instructor slides lab-full pdf flower flower-demo otter labs grade
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -83,6 +83,9 @@ chapters: $(STAMP) ## make the notebooks from book/src (one: CHAPTER=dcs2; RERUN
 instructor: $(STAMP) ## make notebooks with solutions and rubrics, and an exam (SECRET=…), in _build/instructor
 	@PYTHONPATH=scripts $(PY) -m editions $(CHAPTER) --edition instructor
 	@PRIVFL_CLASS_SECRET="$(SECRET)" PYTHONPATH=scripts $(PY) -m exam _build/instructor
+
+slides: $(STAMP) ## make slides for each chapter in _build/slides (one: CHAPTER=dcs2)
+	@PYTHONPATH=scripts $(PY) -m slides $(CHAPTER)
 
 # Both editions are plain Markdown. jupyterlab-myst, which renders book/*.ipynb as far as it knows the
 # directives, would leave the formulas of folded proofs as source, so it is off here.

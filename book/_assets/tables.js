@@ -1,4 +1,5 @@
-// Tables that say pf-sortable: a button in each head sorts, a field above narrows the rows by words.
+// Tables that say pf-sortable: a button in each head sorts, a field above narrows the rows by words, and
+// for a head with data-choose a list does (data-choice may hold several choices, with | between them).
 // Without this script they are plain tables.
 (() => {
   const value = (row, i) => {
@@ -29,6 +30,18 @@
     });
   };
 
+  const choices = ({ cells }, i) => cells[i].dataset.choice?.split("|") ?? [cells[i].textContent.trim()];
+
+  // A list of all that a column holds, in the order of the table.
+  const chooser = (head, i, rows) => {
+    const label = document.createElement("label");
+    const list = document.createElement("select");
+    list.append(new Option("all", ""));
+    new Set(rows.flatMap((row) => choices(row, i))).forEach((text) => list.append(new Option(text, text)));
+    label.append(`${head.textContent} `, list);
+    return { label, fits: (row) => !list.value || choices(row, i).includes(list.value) };
+  };
+
   const filter = (box, table) => {
     const form = document.createElement("form");
     form.className = "ledger-filter";
@@ -37,11 +50,14 @@
       '<output aria-live="polite"></output>';
     const [field, told] = [form.querySelector("input"), form.querySelector("output")];
     const rows = [...table.tBodies[0].rows];
+    const heads = [...table.tHead.rows[0].cells];
+    const lists = heads.flatMap((h, i) => ("choose" in h.dataset ? [chooser(h, i, rows)] : []));
+    form.prepend(...lists.map((list) => list.label));
     const narrow = () => {
       const words = field.value.toLowerCase().split(/\s+/);
       rows.forEach((row) => {
         const text = row.textContent.toLowerCase();
-        row.hidden = !words.every((word) => text.includes(word));
+        row.hidden = !(words.every((word) => text.includes(word)) && lists.every((l) => l.fits(row)));
       });
       told.value = `${rows.filter((row) => !row.hidden).length} of ${rows.length} rows`;
     };

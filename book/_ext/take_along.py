@@ -1,8 +1,9 @@
-"""What a reader can take along: the student notebooks as one file, and the book as a PDF.
+"""What a reader can take along: the student notebooks as one file, the book as a PDF, and slides.
 
-``{take}`notebooks``` and ``{take}`pdf``` are links. The notebooks are packed at each build. The PDF
-is printed from the finished site (`make pdf`); where there is none, its link is the command that
-makes it, so that no link leads nowhere.
+``{take}`notebooks```, ``{take}`pdf``` and ``{take}`slides``` are links. The notebooks are packed at
+each build. The PDF is printed from the finished site (`make pdf`), and slides are made by
+`make slides` (slides_link.py); where there are none, the link is the command that makes them, so
+that no link leads nowhere.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import zipfile
 from pathlib import Path
 
 from docutils import nodes
+from slides_link import LIST, decks
 from sphinx.application import Sphinx
 
 BOOK = Path(__file__).resolve().parents[1]
@@ -21,11 +23,11 @@ LONG_AGO = (1980, 1, 1, 0, 0, 0)  # so that packing the same files gives the sam
 
 
 class Take(nodes.Inline, nodes.Element):
-    """A link to one of the two; resolved when a page is written."""
+    """A link to one of them; resolved when a page is written."""
 
 
 def take(name, rawtext, text, lineno, inliner, options=None, content=None):
-    if text not in ("notebooks", "pdf"):
+    if text not in ("notebooks", "pdf", "slides"):
         return [], [inliner.reporter.error(f"there is no {text!r} to take along", line=lineno)]
     return [Take("", what=text)], []
 
@@ -41,6 +43,15 @@ def link(app: Sphinx, page: str, what: str) -> list[nodes.Node]:
         count = len(list(STUDENT.glob("*.ipynb")))
         words = f"all {count} notebooks in one file"
         return [nodes.reference("", words, internal=True, refuri=up + ZIP)]
+    if what == "slides":
+        if count := len(decks(app)):
+            words = f"slides for {count} lecture{'s' * (count > 1)}"
+            return [nodes.reference("", words, internal=True, refuri=up + LIST)]
+        return [
+            nodes.Text("slides, which "),
+            nodes.literal("", "make slides"),
+            nodes.Text(" makes"),
+        ]
     if not printed(app).is_file():
         return [
             nodes.Text("as a PDF, which "),

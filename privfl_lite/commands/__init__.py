@@ -5,7 +5,7 @@ A file holds what its commands do (each takes the parsed arguments, returns a re
 when they are first used.
 """
 
-from . import attack, challenge, compare, doctor, grade, report, study, train
+from . import attack, challenge, compare, doctor, grade, plan, report, study, train
 
 # in the order of the help
-FAMILIES = (attack, report, compare, train, study, challenge, grade, doctor)
+FAMILIES = (attack, report, compare, train, plan, study, challenge, grade, doctor)

@@ -58,11 +58,11 @@ def fault(verdict: Callable[..., bool], *answers: object, **settings: object) ->
     except Wrong as wrong:
         return f"{wrong}."
     except (Exception, SystemExit) as error:
-        return _told(error)
+        return told(error)
     return None
 
 
-def _told(error: BaseException) -> str:
+def told(error: BaseException) -> str:
     """What happened, and the last line of the reader's own code on the way there."""
     frames = reversed(traceback.extract_tb(error.__traceback__))
     own = next((f for f in frames if not f.filename.startswith(FOREIGN)), None)

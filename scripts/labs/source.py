@@ -109,5 +109,5 @@ def data(slug: str, key: str) -> Iterator[nbformat.NotebookNode]:
     if tensors := module(slug).handout(key):
         source = "# @title What your class captured: run this cell once\n"
         source += "from privfl_lite.teach.labs.kit import unpack\n\n"
-        source += f'captured = unpack(r"""\n{pack(tensors)}\n""")\nprint(*captured, sep=", ")'
+        source += f'captured = unpack(r"""\n{pack(tensors)}\n""")\nprint(len(captured), "tensors")'
         yield nbformat.v4.new_code_cell(source, metadata=FOLDED)

@@ -32,7 +32,7 @@ from accessible import contrast_faults  # noqa: E402
 # --- data ---
 
 
-@pytest.mark.parametrize("name", ["digits", "signals", "face"])
+@pytest.mark.parametrize("name", ["digits", "signals", "face", "plan"])
 def test_stored_pictures_are_what_the_script_writes(name):
     made = explore_data.module(explore_data.MAKERS[name]())
     assert (EXPLORE / "data" / f"{name}.js").read_text(encoding="utf-8") == made

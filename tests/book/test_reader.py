@@ -17,10 +17,13 @@ from bs4 import BeautifulSoup
 from chapters import INDEX, SLUGS
 from checkout import BOOK, ROOT, STUDENT, toc_files
 from chromium import shared_site
+from docutils import nodes
+from docutils.utils import new_document
 from PIL import Image
 
 sys.path.insert(0, str(BOOK / "_ext"))
 import glossary_links
+import slides_link
 import social
 import take_along
 
@@ -153,6 +156,55 @@ def test_a_pdf_is_linked_as_soon_as_there_is_one(tmp_path: Path):
     (tmp_path / take_along.PDF).unlink()
     take_along.bring(app, None)
     assert not (app.outdir / take_along.PDF).exists(), "an old copy stays behind"
+
+
+@pytest.mark.book
+def test_no_link_leads_to_slides_that_are_not_there(pages, site: Path):
+    for name, page in pages.items():
+        for link in page.select("article a[href*='slides/']"):
+            assert (site / name).parent.joinpath(link["href"]).resolve().is_file()
+    linked = [n for n, p in pages.items() if p.select("article a[href*='slides/'][href$='.html']")]
+    there = (site / slides_link.LIST).is_file()
+    assert len(linked) == there * (1 + sum(map(bool, INDEX.chapters.values())))
+    assert there or "make slides" in pages["book/intro"].article.get_text()
+
+
+def test_slides_are_linked_as_soon_as_there_are_some(tmp_path: Path):
+    app = SimpleNamespace(outdir=tmp_path / "html", builder=SimpleNamespace(format="html"))
+    app.config = SimpleNamespace(root_doc="book/intro")
+    env = SimpleNamespace(all_docs={"book/intro": 0, "book/dcs2": 0, "book/loda": 0})
+    made = tmp_path / "slides"
+    made.mkdir()
+    app.outdir.mkdir()
+    states = [slides_link.outdated(app, env, set(), set(), set())]
+    assert "make slides" in "".join(
+        n.astext() for n in take_along.link(app, "book/intro", "slides")
+    )
+    (made / "dcs2.html").write_text('<section data-minutes="1.5"><section data-minutes="30">')
+    assert not slides_link.decks(app), "decks without their list are not whole"
+    (made / "index.html").write_text("all")
+    states += [slides_link.outdated(app, env, set(), set(), set()) for _ in range(2)]
+    assert states == [[], ["book/dcs2", "book/intro"], []], "two pages are made anew once"
+    (link,) = take_along.link(app, "book/intro", "slides")
+    assert link["refuri"] == "../slides/index.html" and link.astext() == "slides for 1 lecture"
+    assert top(app, "book/dcs2") == ("../slides/dcs2.html", "for a lecture of 32 minutes")
+    assert top(app, "book/loda") is None
+    slides_link.bring(app, None)
+    assert {p.name for p in (app.outdir / "slides").iterdir()} == {"dcs2.html", "index.html"}
+    (made / "index.html").unlink()
+    slides_link.bring(app, None)
+    assert not (app.outdir / "slides").exists(), "old copies stay behind"
+
+
+def top(app: SimpleNamespace, page: str) -> tuple[str, str] | None:
+    """Address and words of the link behind what a chapter needs."""
+    doctree = new_document("page")
+    doctree += nodes.paragraph(
+        "", "", nodes.Text(""), nodes.strong("", "You need"), nodes.Text(" patience.")
+    )
+    slides_link.link(app, doctree, page)
+    found = list(doctree.findall(nodes.reference))
+    return (found[0]["refuri"], found[0].astext()) if found else None
 
 
 def test_packing_again_gives_the_same_file(tmp_path: Path):

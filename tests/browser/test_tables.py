@@ -58,3 +58,21 @@ def test_words_narrow_the_rows_and_the_count_is_said(page):
     assert names(page) == ["c"] and page.locator("output").inner_text() == "1 of 3 rows"
     page.locator("input[type=search]").fill("")
     assert len(names(page)) == 3
+
+
+def test_a_head_that_says_so_gets_a_list_of_its_choices(page):
+    page.evaluate("""() => {
+        document.querySelector("thead th:last-child").dataset.choose = "";
+        document.querySelector("tbody tr td:last-child").dataset.choice = "read|twice";
+    }""")
+    script(page)
+    chosen = page.locator("select")
+    assert chosen.locator("option").all_inner_texts() == [
+        "all", "read", "twice", "proved", "not found"
+    ]  # fmt: skip
+    chosen.select_option("twice")
+    assert names(page) == ["b"] and page.locator("output").inner_text() == "1 of 3 rows"
+    page.locator("input[type=search]").fill("proved")
+    assert names(page) == []
+    chosen.select_option("")
+    assert names(page) == ["a"]

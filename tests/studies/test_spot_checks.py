@@ -84,6 +84,7 @@ SPOTS = {
         {"kind": "distortion", "data": "mnist", "name": "shift"}, needs=("lpips",)
     ),
     "membership/attack": Spot({"data": "mnist", "how": "central", "round": 0, "target": "global"}),
+    "million-clients/measured": Spot({"part": "run", "net": "mlp", "clients": 10}),
     "modelcloak-fixed/attack": Spot(
         {"data": "mnist", "reading": "text", "start": "private image", "sigma": 6, "clip": 4}
     ),

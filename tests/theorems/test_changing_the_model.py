@@ -425,7 +425,33 @@ def test_check_read_noise(expect, answer, hint):
     ],
 )
 def test_check_read_without_bias(expect, answer, hint):
-    expect(checks.check_read_without_bias, answer, hint or "Right")
+    expect(lambda a: checks.check_read_without_bias(a, explained), answer, hint or "Right")
+
+
+def explained(gW, d, W, beta, within=1e-6, relative=True):
+    found = {}
+    for i in range(len(gW)):
+        r = solve_length(gW[i], d[i], W, beta)
+        off = (torch.outer(d[i] + beta * W @ r, r) - gW[i]).norm()
+        if off < within * (gW[i].norm() if relative else 1):
+            found[i] = r
+    return found
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        (explained, "Right"),
+        (lambda *a: explained(*a, within=1e9), "keep an r that explains"),
+        (lambda *a: explained(*a, relative=False), "compare the misfit with the size"),
+        (lambda *a: dict(list(explained(*a).items())[:1]), "and you left it out"),
+        (lambda *a: {i: 2 * r for i, r in explained(*a).items()}, "is not its input"),
+        (lambda *a: list(explained(*a).values()), "returns a dictionary"),
+        (lambda *a: ..., "returns nothing yet"),
+    ],
+)
+def test_check_read_alone(expect, answer, says):
+    expect(lambda a: checks.check_read_without_bias(solve_length, a), answer, says)
 
 
 def test_ex_precode_by_hand():

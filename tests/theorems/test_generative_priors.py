@@ -358,6 +358,16 @@ def solve(J, s, mean, A, own=True):
     return mean + A @ torch.linalg.lstsq(J @ A, rest[:, None]).solution[:, 0]
 
 
+def best_dimension(public, held, J, noise, gradients=False):
+    errors = []
+    for d in range(1, public.shape[1]):
+        given = components(public, d)
+        found = torch.stack([solve(J, J @ x + e, *given) for x, e in zip(held, noise, strict=True)])
+        off = (found - held) @ J.T - noise if gradients else found - held
+        errors.append(off.square().mean())
+    return 1 + int(torch.stack(errors).argmin())
+
+
 @pytest.mark.parametrize(
     ("make", "attack", "says"),
     [
@@ -376,8 +386,24 @@ def solve(J, s, mean, A, own=True):
     ],
 )
 def test_check_own_generator(capsys, make, attack, says):
-    checks.check_own_generator(make, attack)
+    checks.check_own_generator(make, attack, best_dimension)
     assert says in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("choose", "says"),
+    [
+        (lambda *a: torch.tensor(best_dimension(*a)), "Right"),
+        (lambda *a: best_dimension(*a) - 1, "counting from 0"),
+        (lambda *a: best_dimension(*a, gradients=True), "compare images with images"),
+        (lambda p, h, J, e: best_dimension(p, p, J, e), "kept aside"),
+        (lambda *a: 3, "has the least error here, not d = 3"),
+        (lambda *a: ..., "returns nothing yet"),
+        (lambda *a: [1, 2], "one number"),
+    ],
+)
+def test_check_own_generator_choose(expect, choose, says):
+    expect(lambda c: checks.check_own_generator(components, solve, c), choose, says)
 
 
 def test_the_learned_network_names_no_more_than_searches_do():

@@ -204,8 +204,36 @@ def after(seen, candidates, stds, prior, safe: bool = True, whole: bool = True):
     ],
 )
 def test_check_posterior(answer, says, capsys) -> None:
-    right = checks.check_posterior(answer)
+    right = checks.check_posterior(answer, first_sure)
     assert right == (says == "Right") and says in capsys.readouterr().out
+
+
+def first_sure(seen, candidates, stds, prior, sure, low=lambda t: 0, never=0, off=0):
+    for t in range(1, len(seen) + 1):
+        part = slice(low(t), t)
+        if after(seen[part], candidates[part], stds[part], prior).max() >= sure:
+            return t + off
+    return never
+
+
+def last_unsure(*given):
+    return len(given[0]) if first_sure(*given) else 0
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        (lambda *a: torch.tensor(first_sure(*a)), "Right"),
+        (lambda *a: first_sure(*a, off=-1), "one round too few"),
+        (lambda *a: first_sure(*a, low=lambda t: t - 1), "rounds add up"),
+        (lambda *a: first_sure(*a, never=5), "nobody is that sure"),
+        (last_unsure, "stop at the first"),
+        (lambda *a: 2 * first_sure(*a), "rounds suffice for probability"),
+        (lambda *a: ..., "replace the dots"),
+    ],
+)
+def test_check_sure_after(expect, answer, says) -> None:
+    expect(lambda a: checks.check_posterior(after, a), answer, says)
 
 
 def test_naming_counts_as_by_hand() -> None:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+from privfl_lite.teach.checks import your_own_run as checks
 from privfl_lite.wire import Plan
 
 SOURCE = (Path(__file__).parents[2] / "book" / "src" / "your-own-run.md").read_text(
@@ -90,3 +91,47 @@ def test_what_the_chapter_says_of_eight_photographs():
     assert shown in found and shown["after 300"] > shown["one color"] + 2
     assert f"After 60 evaluations, {shown['after 60']:.1f} dB" in SOURCE
     assert f"After 300, {shown['after 300']:.1f} dB" in SOURCE
+
+
+# --- exercises ---
+
+
+def weight(steps: int, m: float) -> float:
+    return sum(Plan(steps=steps, momentum=m).step_weights(steps))
+
+
+def as_gradient(before, after, plan, steps=None, m=None, sign=1.0):
+    steps, m = plan.steps if steps is None else steps, plan.momentum if m is None else m
+    divisor = sign * plan.eta * weight(steps, m)
+    return {n: (before[n] - after[n]) / divisor for n in before}
+
+
+def by_signs(bias):
+    return "gradient" if int((bias < 0).sum()) == 1 else "update"
+
+
+@pytest.mark.parametrize(
+    ("check", "answer", "says"),
+    [
+        ("factor", weight, "Right"),
+        ("factor", lambda steps, m: torch.tensor(weight(steps, m)), "Right"),
+        ("factor", lambda steps, m: steps, "leaves the momentum out"),
+        ("factor", lambda steps, m: steps / (1 - m), "the limit for many steps"),
+        ("factor", lambda steps, m: sum(m**k for k in range(steps)), "add up all of them"),
+        ("factor", lambda steps, m: 7.0, "it is not 7"),
+        ("factor", lambda steps, m: ..., "replace the dots"),
+        ("taken_for", by_signs, "Right"),
+        ("taken_for", lambda bias: "gradient", "belong to one image's update"),
+        ("taken_for", lambda bias: "update", "belong to one image's gradient"),
+        ("taken_for", lambda bias: bool(bias[0] < 0), 'must return "gradient" or "update"'),
+        ("as_gradient", as_gradient, "Right"),
+        ("as_gradient", lambda *a: as_gradient(*a, sign=-1.0), "the sign is wrong"),
+        ("as_gradient", lambda *a: as_gradient(*a, steps=1), "off by a factor of"),
+        ("as_gradient", lambda *a: as_gradient(*a, m=0.0), "momentum 0.9"),
+        ("as_gradient", lambda before, after, plan: after, "not along the gradient"),
+        ("as_gradient", lambda before, after, plan: after["w"], "a dictionary with the names"),
+        ("as_gradient", lambda *a: {"w": torch.ones(2), "b": torch.ones(3)}, "has shape (3, 4)"),
+    ],
+)
+def test_checks(expect, check, answer, says):
+    expect(getattr(checks, f"check_{check}"), answer, says)

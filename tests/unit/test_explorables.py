@@ -24,7 +24,9 @@ from scipy.stats import binom, norm
 import privfl_lite as pf
 from privfl_lite.attacks.malicious.imprint import Imprint, ImprintReadout, quantile_edges
 from privfl_lite.defenses.entangle import adaptive_term
+from privfl_lite.planning import Federation, neighbors
 from privfl_lite.privacy import epsilon
+from privfl_lite.privacy.accountants import _opacus_rdp
 from privfl_lite.privacy.gaussian import analytic_gaussian_delta, analytic_gaussian_epsilon
 from privfl_lite.studies.malicious_server.bins import alone
 from privfl_lite.studies.reach.map import DENSE
@@ -518,3 +520,47 @@ def test_a_slider_finds_its_way_back(control):
     back = ask(*(("kit/controls", "tickOf", [control, v]) for v in values))
     again = ask(*(("kit/controls", "valueAt", [control, t]) for t in back))
     assert again == values
+
+
+def least_over_whole_orders(sigma: float, rate: float, made: Federation) -> float:
+    """The accountant's ε with the orders 2 to 63 alone."""
+    orders = np.arange(2, 64)
+    one = _opacus_rdp().compute_rdp(q=rate, noise_multiplier=sigma, steps=1, orders=orders)
+    top = (-np.log(0.1 / made.population) - np.log(orders)) / (orders - 1) + np.log1p(-1 / orders)
+    return max(0.0, float((made.rounds * np.array(one) + top).min()))
+
+
+def test_the_plan_is_the_package_s():
+    """Bytes and seconds to six digits; ε too, but for whole Rényi orders, which bound it."""
+    keys = ("up", "down", "link", "client", "server", "server_in", "memory", "kept")
+    choices = data("plan")["defenses"]
+    places = settings("million-plan", 60)
+    for place, found in zip(places, computed("million-plan", places), strict=True):
+        choice = choices[int(place["choice"])]
+        n, population = min(place["cohort"], place["population"]), place["population"]
+        mean = choice["place"] == "mean"
+        text = choice["defense"].format(place["sigma"])
+        how = {"defense": text, "summing": choice["summing"], "mbit": place["mbit"]}
+        how["sampling"] = "poisson" if mean else "fixed"
+        made = Federation(n, population, place["rounds"], place["numbers"], **how)
+        ours = (made.bytes_up, made.bytes_down, made.seconds_link, made.seconds_client,
+                made.seconds_server, n * made.bytes_up, made.memory, made.memory_kept)  # fmt: skip
+        assert near([found[key] for key in keys], list(ours)), place
+        assert near(found["total"], made.rounds * n * (made.bytes_up + made.bytes_down))
+        assert found["others"] == (made.masks.others if made.masks else 0)
+        spent = made.epsilon
+        shown = next((e for e in spent.also if e.against == "sums"), spent)
+        if not choice["place"]:
+            assert math.isnan(found["epsilon"]) and spent.value is None
+        elif mean and n < population:
+            assert spent.value is not None
+            whole = least_over_whole_orders(place["sigma"], n / population, made)
+            assert near(found["epsilon"], whole, 1e-5), place
+            assert spent.value - 1e-6 <= whole < 1.4 * spent.value + 0.02, place
+        else:
+            assert near(found["epsilon"], shown.value, 1e-5), place
+
+
+def test_a_graph_has_as_many_neighbors_on_the_page():
+    sizes = [3, 50, 196, 200, 201, 1000, 12_345, 10**6, 10**8]
+    assert ask(*(("million-plan", "neighbors", [n]) for n in sizes)) == [*map(neighbors, sizes)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import cast
 
 import torch
@@ -80,8 +80,50 @@ def check_read_noise(read_noise: Callable[..., Tensor]) -> None:
 @exercise("No bias in the encoder, and still its whole input is known.")
 def check_read_without_bias(
     read_without_bias: Callable[[Tensor, Tensor, Tensor, float], Tensor],
+    read_alone: Callable[[Tensor, Tensor, Tensor, float], dict[int, Tensor]],
 ) -> None:
-    """``read_without_bias(gW, d, W, beta)`` -> r (R,), from gW = (d + β W r) rᵀ (k, R)."""
+    """``read_without_bias(gW, d, W, beta)`` -> r (R,), from gW = (d + β W r) rᵀ (k, R);
+    ``read_alone`` -> number of an upload -> r, for the uploads (U, k, R) of a single image."""
+    _check_lengths(read_without_bias)
+    for trial, beta in enumerate((0.5, 0.0)):
+        given, alone = _uploads(generator(trial, 4), beta)
+        gradients, signals, W = (t.clone() for t in given)
+        answer = begun(read_alone(gradients, signals, W, beta))
+        if not isinstance(answer, Mapping):
+            raise Wrong("read_alone returns a dictionary, from the number of an upload to its r")
+        if set(answer) == set(range(len(given[0]))):
+            raise Wrong("some uploads come from two images: keep an r that explains its gradient")
+        for i in answer:
+            if i not in alone:
+                raise Wrong(
+                    f"upload {i} comes from two images, and a small gradient leaves a small "
+                    "misfit: compare the misfit with the size of the upload"
+                )
+        if missing := [i for i in alone if i not in answer]:
+            raise Wrong(f"upload {missing[0]} comes from one image, and you left it out")
+        for i, r in alone.items():
+            if not close(tensor(answer[i], (8,), "the input"), r):
+                raise Wrong(f"what you return for upload {i} is not its input")
+
+
+def _uploads(
+    rng: torch.Generator, beta: float
+) -> tuple[tuple[Tensor, Tensor, Tensor], dict[int, Tensor]]:
+    """Six uploads, of one image or of two, half of them quiet; and what is to be read."""
+    W, gradients, signals, alone = _normal(5, 8, rng=rng), [], [], {}
+    for i, batch in enumerate((1, 2, 1, 2, 1, 2)):
+        # the penalty β W r does not shrink with d, but it does with r²
+        size = 1e-5 if i > 2 else 1.0
+        r, d = size * _normal(batch, 8, rng=rng), size * _normal(batch, 5, rng=rng)
+        gradients.append((d + beta * r @ W.T).T @ r)
+        signals.append(d.sum(0))
+        if batch == 1:
+            alone[i] = r[0]
+    return (torch.stack(gradients), torch.stack(signals), W), alone
+
+
+def _check_lengths(read_without_bias: Callable[[Tensor, Tensor, Tensor, float], Tensor]) -> None:
+    """The first answer, with and without the penalty's share."""
     for trial in range(TRIALS):
         rng = generator(trial)
         k, R, beta = 5, 8, (0.0, 1e-3, 0.1, 0.5, 2.0)[trial]

@@ -94,12 +94,63 @@ def check_latent_fit(latent_fit: Callable[[Tensor, Tensor, Tensor], Tensor]) -> 
         raise Wrong("this is not the image of the best z; solve least squares with J A")
 
 
-@exercise("Principal components, then least squares: a generator and an attack in four lines.")
+@exercise("A generator, an attack, and a dimension that no private image had to tell.")
 def check_own_generator(
     fit_generator: Callable[[Tensor, int], tuple[Tensor, Tensor]],
     attack: Callable[[Tensor, Tensor, Tensor, Tensor], Tensor],
+    choose: Callable[[Tensor, Tensor, Tensor, Tensor], int],
 ) -> None:
-    """``fit_generator(public, d)`` -> mean (n,), axes (n, d); ``attack(J, s, mean, A)`` -> (n,)."""
+    """``fit_generator(public, d)`` -> mean (n,), axes (n, d); ``attack(J, s, mean, A)`` -> (n,);
+    ``choose(public, held, J, noise)`` -> the dimension with the least error on ``held``."""
+    _check_fit_and_attack(fit_generator, attack)
+    for trial in range(TRIALS):
+        given = _public(generator(trial, 8))
+        found = number(choose(*(t.clone() for t in given)), "the dimension")
+        images, gradients = _errors(*given)
+        best = 1 + int(images.argmin())
+        if found == best:
+            continue
+        public, held, J, noise = given
+        wrongs = {
+            "counting from 0 is Python's; the first dimension is 1": best - 1,
+            "a gradient's misfit never rises with d; compare images with images": 1
+            + int(gradients.argmin()),
+            "without noise more axes are always better; attack J @ x + e": 1
+            + int(_errors(public, held, J, 0 * noise)[0].argmin()),
+            "judge by the images kept aside, not by those that the axes were fitted to": 1
+            + int(_errors(public, public[: len(held)], J, noise)[0].argmin()),
+        }
+        otherwise = f"d = {best} has the least error here, not d = {found:g}"
+        raise Wrong(next((hint for hint, wrong in wrongs.items() if found == wrong), otherwise))
+
+
+def _public(rng: torch.Generator) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Few images with axes of falling size, as many kept aside, a map, and its noise."""
+    n, sizes = 12, 0.6 ** torch.arange(12, dtype=torch.float64)
+    basis = torch.linalg.qr(_normal(n, n, rng=rng))[0]
+    public, held = (2 + (_normal(14, n, rng=rng) * 3 * sizes) @ basis.T for _ in range(2))
+    return public, held, _normal(16, n, rng=rng), 0.6 * _normal(14, 16, rng=rng)
+
+
+def _errors(public: Tensor, held: Tensor, J: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+    """For each dimension, mean squared errors of the images and of their gradients."""
+    mean, errors = public.mean(0), []
+    axes = torch.linalg.svd(public - mean, full_matrices=False)[2].T
+    seen = held @ J.T + noise
+    for d in range(1, public.shape[1]):
+        A = axes[:, :d]
+        z = torch.linalg.lstsq(J @ A, (seen - J @ mean).T).solution
+        found = mean + (A @ z).T
+        errors.append([(found - held).square().mean(), (found @ J.T - seen).square().mean()])
+    by_image, by_gradient = torch.tensor(errors).T
+    return by_image, by_gradient
+
+
+def _check_fit_and_attack(
+    fit_generator: Callable[[Tensor, int], tuple[Tensor, Tensor]],
+    attack: Callable[[Tensor, Tensor, Tensor, Tensor], Tensor],
+) -> None:
+    """The first two answers, against principal components and least squares."""
     for trial in range(TRIALS):
         rng, n, d, count = generator(trial, 3), 12, 3, 60
         center, plane = 2 + _normal(n, rng=rng), _normal(n, d, rng=rng)

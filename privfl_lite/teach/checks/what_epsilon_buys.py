@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ...runtime import generator
-from ..check import TRIALS, Wrong, close, exercise, tensor
+from ..check import TRIALS, Wrong, close, exercise, number, tensor
 
 
 @exercise("For equal odds and equal noise, most likely means nearest.")
@@ -35,8 +35,12 @@ def check_identify(identify: Callable[[Tensor, Tensor], Tensor]) -> None:
 
 
 @exercise("Rounds with moving weights add up, as ε says they may.")
-def check_posterior(posterior: Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]) -> None:
-    """``posterior(seen, candidates, stds, prior)`` -> P(candidate | all rounds), (N,)."""
+def check_posterior(
+    posterior: Callable[[Tensor, Tensor, Tensor, Tensor], Tensor],
+    sure_after: Callable[[Tensor, Tensor, Tensor, Tensor, float], int],
+) -> None:
+    """``posterior(seen, candidates, stds, prior)`` -> P(candidate | all rounds), (N,);
+    ``sure_after(…, sure)`` -> the first number of rounds with a candidate that sure, or 0."""
     for trial in range(TRIALS):
         given = _rounds(generator(trial), width=1.0)
         found = tensor(posterior(*(t.clone() for t in given)), (6,), "the probabilities")
@@ -47,6 +51,41 @@ def check_posterior(posterior: Callable[[Tensor, Tensor, Tensor, Tensor], Tensor
     found = tensor(posterior(*(t.clone() for t in far)), (6,), "the probabilities", nan=small)
     if not close(found, posterior_of(*far), atol=1e-5):
         raise Wrong(small)
+    for trial in range(TRIALS):
+        given = _rounds(generator(trial, 2), width=4.0)
+        for sure in (0.6, 0.9, 0.99, 0.999999999):
+            seen, candidates, stds, prior = (t.clone() for t in given)
+            answer = sure_after(seen, candidates, stds, prior, sure)
+            found_after = number(answer, "their number")
+            if found_after != after(*given, sure):
+                raise _why_after(found_after, *given, sure)
+
+
+def after(
+    seen: Tensor, candidates: Tensor, stds: Tensor, prior: Tensor, sure: float, alone: bool = False
+) -> int:
+    """The first number of rounds after which a candidate is that sure, or 0."""
+    for t in range(1, len(seen) + 1):
+        part = slice(t - 1 if alone else 0, t)
+        if posterior_of(seen[part], candidates[part], stds[part], prior).max() >= sure:
+            return t
+    return 0
+
+
+def _why_after(
+    found: float, seen: Tensor, candidates: Tensor, stds: Tensor, prior: Tensor, sure: float
+) -> Wrong:
+    """What is wrong with a number of rounds."""
+    right = after(seen, candidates, stds, prior, sure)
+    if not right:
+        return Wrong(f"nobody is that sure after all {len(seen)} rounds: return 0")
+    if found == right - 1:
+        return Wrong("one round too few: after the first round the number is 1")
+    if found == after(seen, candidates, stds, prior, sure, alone=True):
+        return Wrong("rounds add up: ask about the first t rounds together, not about round t")
+    if found == len(seen):
+        return Wrong("stop at the first number of rounds that suffices")
+    return Wrong(f"{right} rounds suffice for probability {sure}, and you return {found:g}")
 
 
 def posterior_of(seen: Tensor, candidates: Tensor, stds: Tensor, prior: Tensor) -> Tensor:

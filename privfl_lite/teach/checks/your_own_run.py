@@ -62,7 +62,7 @@ def _client(trial: int) -> tuple[Tensors, Tensors, Plan, Tensor]:
         for n in after:
             speed[n] = m * speed[n] + g[n]
             after[n] = after[n] - plan.eta * speed[n]
-    return before, after, plan, torch.cat([t.flatten() for t in g.values()])
+    return before, after, plan, torch.cat([t.flatten() for t in g.values()]).double()
 
 
 @exercise("Now an update of anybody's loop is a gradient that attacks can read.")

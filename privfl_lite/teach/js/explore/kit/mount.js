@@ -42,7 +42,7 @@ export function mount(el, explorable, { title, settings: given = {}, onChange } 
     ]),
   );
   const count = explorable.controls.filter((c) => !c.wide).length;
-  const columns = `--pfx-columns:${count === 4 ? 2 : count};--pfx-few:${count === 4 ? 2 : 1}`;
+  const columns = `--pfx-columns:${count > 3 ? 2 : count};--pfx-few:${count === 4 ? 2 : 1}`;
   const controls = h(
     "div",
     { class: "pfx-controls", style: columns },
