@@ -18,8 +18,8 @@ GUESSED = 1e-3  # so rarely would guesses name as many
 # Strength of the evidence, strongest first, and the rule by which a row has it.
 EVIDENCE = {
     "proved": "a bound holds for every attacker, and it is below one half",
-    "read": "an attack without any search names more than guesses do",
-    "found": "a search names more than guesses do",
+    "read": "an attack without any search names more than guesses do, by pixels or by features",
+    "found": "a search names more than guesses do, by pixels or by features",
     "not found": "no attacker tried names more than guesses do, and no bound says why",
 }
 
@@ -57,8 +57,12 @@ def share(cell: Cell, by: str = "pixels", guess: bool = False) -> Spread:
     return Spread(sum(hits) / sum(counts), *clustered(hits, counts))
 
 
-def psnr(cell: Cell) -> float:
-    return statistics.median(v for n in cell["networks"] for v in n["psnr"])
+def psnr(cell: Cell) -> Spread:
+    """The median over images, and the quarters below and above it."""
+    low, middle, high = statistics.quantiles(
+        (v for n in cell["networks"] for v in n["psnr"]), n=4, method="inclusive"
+    )
+    return Spread(middle, low, high)
 
 
 @dataclass(frozen=True)
@@ -93,7 +97,7 @@ class Judged:
         return "plain" if plain and informed and plain.value > informed.value else "informed"
 
     @property
-    def psnr(self) -> float | None:
+    def psnr(self) -> Spread | None:
         cell = self.cell(self.best)
         return psnr(cell) if cell else None
 
@@ -164,15 +168,19 @@ class Judged:
 
     @property
     def leaks(self) -> bool:
-        """Whether more is named than one in a thousand tables of guesses would show."""
+        """Whether one judge names more than one in a thousand tables of guesses would show."""
         from scipy.stats import binom  # slow to import
 
-        cell, blind = self.cell(self.best), self.blind
-        if not cell or not blind:
+        cell = self.cell(self.best)
+        if not cell:
             return False
-        hits = sum(n["named_pixels"] for n in cell["networks"])
         count = sum(len(n["psnr"]) for n in cell["networks"])
-        return bool(binom.sf(hits - 1, count, max(blind.value, 1 / self.gallery)) < GUESSED)
+        for by in ("pixels", "features"):
+            hits = sum(n[f"named_{by}"] for n in cell["networks"])
+            guess = max(share(cell, by, guess=True).value, 1 / self.gallery)
+            if binom.sf(hits - 1, count, guess) < GUESSED:
+                return True
+        return False
 
     @property
     def gallery(self) -> int:

@@ -12,7 +12,12 @@ import torch
 
 from privfl_lite.privacy.bounds import success_bound
 from privfl_lite.runtime import generator
+from privfl_lite.studies import STUDIES
+from privfl_lite.studies.all_against_all.audited import audit, clipped
+from privfl_lite.studies.all_against_all.rows import ROWS, build
+from privfl_lite.studies.proof_bound_audit.canaries import CLIP
 from privfl_lite.teach import judgment
+from privfl_lite.teach import judgment_besides as besides
 from privfl_lite.teach.checks import all_against_all as checks
 
 
@@ -162,3 +167,65 @@ def test_without_a_proof_nothing_that_learns_is_left():
     """What the chooser of "Which would you deploy?" says."""
     assert judgment.remaining(active=False, proof=False, lost=0.2, many=True) == []
     assert judgment.remaining(active=True, proof=True, lost=1.0, many=False)
+
+
+def test_no_epsilon_of_the_table_is_refuted_and_claims_made_elsewhere_are():
+    stated = {line["defense"]: line for line in besides.stated()}
+    assert set(stated) == {"DP-SGD σ 0.1", "DP-SGD σ 1", "ModelCloak σ 5", "DP-SGD σ 1 + Prune"}
+    assert all(line["least p"] > 0.05 for line in stated.values())
+    assert all(line["ε audited"].high < line["ε claimed"] for line in stated.values())
+    loud = stated["DP-SGD σ 0.1"]
+    assert round(loud["ε claimed"]) == 284 and round(loud["ε audited"].high, 2) == 3.48
+    elsewhere = besides.refuted()
+    assert {line["defense"] for line in elsewhere} == {"POGZ-FL", "CA-FL"}
+    assert all(line["most p"] < 0.05 for line in elsewhere)
+
+
+def test_an_audit_is_of_the_rows_own_noise():
+    """The canaries' clip changes no multiplier; and what is refused says why."""
+    settings = STUDIES[judgment.NAME].settings("cpu")
+    for name in ("DP-SGD σ 1 + Prune", "ModelCloak σ 5"):
+        own = build(settings, name, "mnist", 1.0, 0, 1)
+        for before, after in zip(parts(own), parts(clipped(own)), strict=True):
+            assert getattr(after, "sigma", None) == getattr(before, "sigma", None)
+            assert getattr(after, "clip", CLIP) == CLIP
+    assert "without a clip" in audit(settings, {"row": "raw noise 0.01"})["refused"]
+
+
+def parts(defense):
+    return getattr(defense, "parts", (defense,))
+
+
+def test_behind_lenet_the_closed_form_was_the_plain_choice_for_bare_uploads_only():
+    """So leaving it out on CIFAR-10 costs those rows alone."""
+    chosen = set()
+    for data in ("mnist", "faces"):
+        for row in judgment.judged(data):
+            networks = row.cell("plain")["networks"]
+            if ROWS[row.name].net == "lenet" and any(n["chosen"]["closed form"] for n in networks
+                                                     if "closed form" in n["chosen"]):  # fmt: skip
+                chosen.add(row.name)
+    assert chosen == {"none", "ATS"}
+
+
+def seen(name: str, attacker: str = "informed") -> int:
+    """Images named by features in color."""
+    return sum(n["named_features"] for n in judgment.on(name, "cifar10", attacker)["networks"])
+
+
+def test_what_the_prose_says_of_color():
+    for name in ("none", "raw noise 0.01", "PRECODE", "Mixup 4"):
+        assert hits(name, "informed", "cifar10") == 12
+    assert hits("InstaHide 4", "informed", "cifar10") == 8
+    assert hits("none", "plain", "cifar10") == 5  # the search has not arrived
+    for name in ("Soteria 0.6", "Entangle 0.7"):
+        assert hits(name, "informed", "cifar10") == 5
+        assert max(v for n in judgment.on(name, "cifar10")["networks"] for v in n["psnr"]) < 9
+    assert [hits(n, "informed", "cifar10") for n in ("Prune 0.9", "DCS² + Prune")] == [1, 2]
+    weak = ("Soteria 0.6", "Entangle 0.7", "Prune 0.9", "DCS² + Prune")
+    assert min(hits(n, "informed") for n in weak) == 9
+    assert (hits("LODA₁", "informed", "cifar10"), seen("LODA₁")) == (0, 12)
+    assert judgment.Judged("LODA₁", "cifar10").evidence == "found"
+    assert (hits("ATS", "informed", "cifar10"), seen("ATS")) == (0, 3)
+    color = besides.color_accuracy("LODA₁")
+    assert round(color.value, 2) == 0.07 and color.high < 0.1

@@ -9,9 +9,11 @@ import torch
 from torch import nn
 
 import privfl_lite as pf
+from privfl_lite.attacks.analytic.equations import definite, solve
 from privfl_lite.attacks.analytic.recursive import Recursive
 from privfl_lite.attacks.analytic.way_back import Step
 from privfl_lite.models import Net
+from privfl_lite.runtime import generator
 from privfl_lite.studies import STUDIES
 from privfl_lite.studies.through_the_layers import trained as recursive_trained
 
@@ -367,3 +369,23 @@ def test_open_directions_that_no_memory_holds(monkeypatch):
     x, y = DIGITS.sample(1)
     with pytest.raises(pf.PrivflError, match="open in each: too many for the memory"):
         Recursive().run(pf.share(narrow(6), x, y))
+
+
+def test_a_definite_system_has_the_factor_that_saves_the_decomposition():
+    """Where ``definite`` answers, ``solve`` leaves no direction open and finds the same."""
+    rng, answered = generator(0), 0
+    for rank in (40, 39, 20):
+        rows = torch.randn(60, rank, generator=rng, dtype=torch.float64)
+        matrix = rows @ torch.randn(rank, 40, generator=rng, dtype=torch.float64)
+        normal, right = matrix.T @ matrix, matrix.T @ rows[:, :1]
+        slow, left = solve(normal, right, 1e-8)
+        lower = definite(normal, 1e-8, 0.0)
+        assert left.shape[1] == 40 - rank
+        assert (lower is None) is (rank < 40)
+        if lower is not None:
+            assert torch.allclose(torch.cholesky_solve(right, lower), slow, rtol=1e-6)
+            answered += 1
+    assert answered == 1
+    faint = torch.diag(torch.tensor([1.0, 1e-10], dtype=torch.float64))
+    assert definite(faint, 1e-8, 0.0) is None and definite(faint, 1e-12, 0.0) is not None
+    assert definite(faint, 1e-12, 1e-9) is None  # by the measure of all outputs

@@ -128,7 +128,8 @@ def blends(
 
 
 def plain_tools(settings: dict, cell: dict) -> dict[str, Attack]:
-    """Attackers who know of no defense; searches cost evaluations, the closed form none."""
+    """Attackers who know of no defense; searches cost evaluations, the closed form none, but in a
+    convolutional network many factorizations, so that settings may leave it out there."""
     steps = settings["steps"]
     dense = ROWS[cell["row"]].net == "mlp"
     every: dict[str, Attack] = {
@@ -136,7 +137,8 @@ def plain_tools(settings: dict, cell: dict) -> dict[str, Attack]:
         "L-BFGS": attacks.IDLG(steps=steps, show=False),
         "GS": attacks.GS(steps=settings["steps_gs"], show=False),
     }
-    return {name: every[name] for name in settings["plain"][cell["data"]]}
+    asked = settings["plain"][cell["data"]]
+    return {n: t for n, t in every.items() if n in asked or (dense and n == "closed form")}
 
 
 def own_cost(upload: Upload, found: Reconstruction, seed: int) -> Tensor:
@@ -203,6 +205,9 @@ def attack(settings: dict, cell: dict) -> dict:
         return {
             "refused": f"{cell['row']} or its attacker does not take images as of {cell['data']}"
         }
+    left_out = settings["left_out"].get(cell["data"], {}).get(cell["attacker"], [])
+    if cell["row"] in left_out:
+        return {"refused": "too dear on these images in this profile"}
     rows: list[dict] = []
     for seed in settings["seeds"]:
         upload = victims(settings, cell, seed)

@@ -116,6 +116,8 @@ def bars(images: str, attacker: str, **judge: str) -> Figure:
         if named:
             ax.barh(i, named.value, color=INKS[row.evidence], height=0.7)
             ax.plot([named.low, named.high], [i, i], color="black", lw=1)
+        else:
+            ax.text(0.02, i, "not run", va="center", fontsize=9, color="dimgray")
     cell = rows[0].cell("informed")
     guess = share(cell, by, guess=True).value if cell else 0.0
     ax.axvline(guess, color="black", ls=":", lw=1.2)
@@ -129,9 +131,6 @@ def bars(images: str, attacker: str, **judge: str) -> Figure:
 def bar_words(images: str, attacker: str, **judge: str) -> str:
     """What ``bars`` shows."""
     (by,) = judge.values()
-    said = [
-        f"{row.name} {named.value:.2f}"
-        for row in judged(images)
-        if (named := row.named(attacker, by))
-    ]
+    shares = {row.name: row.named(attacker, by) for row in judged(images)}
+    said = [f"{name} {f'{s.value:.2f}' if s else 'not run'}" for name, s in shares.items()]
     return f"Shares named among 100 on {images} by the {attacker} attacker: {', '.join(said)}."
