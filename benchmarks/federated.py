@@ -6,6 +6,7 @@ import importlib.util
 import inspect
 import json
 import os
+import statistics
 import subprocess
 import sys
 from functools import lru_cache
@@ -82,19 +83,27 @@ def first_share(effort: Effort) -> Record:
     return {"clock": "wall", "seconds": {"ours": [rounded(s) for s in taken]}}
 
 
-def flower(effort: Effort, net: str) -> Record:
-    """Wall seconds of a round after the first, on two cores; each side in processes of its own."""
-    times, rounds = effort.flower
+def flower(effort: Effort, net: str, which: int) -> Record:
+    """Wall seconds of a round after the first, on two cores; each side in processes of its own.
+
+    With rounds per second (their median) and the bytes that go down and up in a round.
+    """
+    times, rounds = effort.flower_many if which == 1 else effort.flower
     sides = ["ours", "flower"] if importlib.util.find_spec("flwr") else ["ours"]
-    record: Record = {"clock": "wall", "seconds": {}, "first_round": {}}
+    record: Record = {"clock": "wall", "seconds": {}, "first_round": {}, "bytes": {}}
     record["workers"] = our_workers().get("workers", 1)
     for _ in range(max(1, times)):
         for side in sides:
-            words = side, net, str(effort.clients[0]), str(max(2, rounds))
-            first, *rest = json.loads(_printed("-m", "benchmarks.simulation", *words))
+            words = side, net, str(effort.clients[which]), str(max(2, rounds))
+            played = json.loads(_printed("-m", "benchmarks.simulation", *words))
+            first, *rest = played["seconds"]
             who = "ours" if side == "ours" else "peer"
             record["seconds"].setdefault(who, []).extend(map(rounded, rest))
             record["first_round"].setdefault(who, []).append(rounded(first))
+            record["bytes"][who] = played["bytes"]
+    record["rounds_per_second"] = {
+        who: rounded(1 / statistics.median(taken)) for who, taken in record["seconds"].items()
+    }
     return record
 
 

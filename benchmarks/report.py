@@ -122,6 +122,33 @@ def where(run: Record) -> str:
     return "\n".join(lines)
 
 
+def others(run: Record) -> str:
+    """Which rows were measured later, and in what circumstances."""
+    runs: dict[str, list[str]] = {}
+    for name, record in run["rows"].items():
+        if own := record.get("run"):
+            of = f"{own['date'][:10]}, commit `{own['commit'][:10]}`"
+            of += " with uncommitted changes" if own["uncommitted"] else ""
+            of += f", load before: {', '.join(map(str, own['load_before']))}"
+            runs.setdefault(of, []).append(f"`{name}` ({ROWS[name].work})")
+    return "".join(f" **Of another run** ({of}): {'; '.join(n)}." for of, n in runs.items())
+
+
+def throughput(run: Record) -> str:
+    """Rounds per second and bytes of a round, in process and in Flower's simulation."""
+    head = ["work", "rounds a second, ours", "Flower", "MB a round, ours", "Flower"]
+    lines = [head, ["---"] * len(head)]
+    for name, record in run["rows"].items():
+        if "bytes" not in record:
+            continue
+        per = [(record["rounds_per_second"], 1.0), (record["bytes"], 1e6)]
+        told = [
+            f"{v[who] / k:.3g}" if who in v else "–" for v, k in per for who in ("ours", "peer")
+        ]
+        lines.append([ROWS[name].work, *told])
+    return "\n".join(f"| {' | '.join(cell)} |" for cell in lines)
+
+
 def measured_text(run: Record) -> str:
     """All that README.md says of the run."""
     machine, versions = run["machine"], run["versions"]
@@ -136,7 +163,9 @@ def measured_text(run: Record) -> str:
     )
     if len(run["rows"]) < len(ROWS):
         about += f" **Unfinished: {len(run['rows'])} of {len(ROWS)} rows.**"
-    parts = [about, table(run), balance(run), "Searches until 30 dB:", arrivals(run)]
+    about += others(run)
+    parts = [about, table(run), balance(run), "Throughput:", throughput(run)]
+    parts += ["Searches until 30 dB:", arrivals(run)]
     return "\n\n".join([*parts, "Where our time goes, inside operators of PyTorch:", where(run)])
 
 
@@ -154,7 +183,9 @@ def summary(run: Record) -> Record:
     for name, record in run["rows"].items():
         row, own = ROWS[name], ("value", "quartiles", "repeats")
         rows[name] = {"work": row.work, "against": row.against, "kind": row.kind, "aim": row.aim}
+        more = ("rounds_per_second", "bytes", "run", "load")
         rows[name] |= {key: record[key] for key in own}
+        rows[name] |= {key: record[key] for key in more if "bytes" in record and key in record}
     return {key: run[key] for key in keys} | {"rows": rows}
 
 
