@@ -22,6 +22,7 @@ from .effort import Effort
 from .measure import Pair, Record, rounded
 
 ROOT = Path(__file__).parents[1]
+PATIENCE = 1200  # seconds for one side in a process of its own
 PER_CLIENT, SHAPE, PLAN = 50, (1, 28, 28), pf.Plan(eta=0.05, batch_size=10)
 
 
@@ -115,7 +116,11 @@ def our_workers() -> dict[str, int]:
 def _printed(*words: str) -> str:
     """The last line that a fresh Python prints."""
     env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run([sys.executable, *words], capture_output=True, text=True, env=env)
+    command = [sys.executable, *words]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, env=env, timeout=PATIENCE)
+    except subprocess.TimeoutExpired:  # Ray can hang where its start takes over 30 s
+        raise pf.PrivflError(f"{' '.join(words[:3])} did not end in {PATIENCE} s") from None
     if done.returncode:
         raise pf.PrivflError(f"{' '.join(words[:3])} failed: {done.stderr.strip()[-300:]}")
     return done.stdout.strip().splitlines()[-1]

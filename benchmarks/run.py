@@ -153,7 +153,7 @@ def renew(names: list[str], effort: Effort, out: Path) -> Record:
         print(f"{name} …", end=" ", flush=True)
         run["rows"][name] = measured(name, effort) | {"load": before, "run": head}
         print(report.line(name, run["rows"][name]), flush=True)
-    write(out, run)
+        write(out, run)
     return run
 
 

@@ -36,7 +36,7 @@ QUIET = {
     "OMP_NUM_THREADS": "1",
     "PRIVFL_PROGRESS": "0",
 }
-SAID = re.compile(r"(?:round \d+: asked|kept|the final model is) .*")  # of the example's server
+SAID = re.compile(r"(?:round \d+: (?:asked|\d+ of)|kept|the final model is) .*")  # of the example's server
 
 
 def certificates(folder: Path) -> None:
@@ -192,7 +192,7 @@ class Lab:
         over = lambda: self._listed(run)["status"].startswith("finished")  # noqa: E731
         self.wait_for(over, "the run", seconds, 3)
         listed = self._listed(run)
-        text = self.flwr("log", run, "lab", "--show")
+        text = self.flwr("log", run, "lab", "--show") + "\n" + listed["status-details"]
         printed = [m[0].strip() for m in SAID.finditer(text)]
         for line in [*printed, f"the run is {listed['status']}"]:
             _say(line)

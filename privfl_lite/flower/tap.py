@@ -108,9 +108,10 @@ class Tap(Strategy):
         return to_record({n: state[n] for n in travelling(self.model, self.defense)})
 
     def final(self, arrays: ArrayRecord) -> Net:
-        """The model with these arrays in it."""
+        """The model with these arrays in it; Flower returns none where nobody ever answered."""
         net = copy.deepcopy(self.model)
-        load(net, arrays, self.defense)
+        if arrays:
+            load(net, arrays, self.defense)
         return net
 
     def summary(self) -> None:

@@ -121,7 +121,7 @@ WRONG = [
     ("answer", bare, "bare"),
     ("answer", lambda b, t, d: {"weights": t(b)}, "undefended"),
     ("answer", lambda b, t, d: {"error": "refused"}, "nothing was wrong"),
-    ("answer", lambda b, t, d: None, "dictionary"),
+    ("answer", lambda b, t, d: [1], "dictionary"),
 ]
 
 
