@@ -6,7 +6,6 @@ import importlib.util
 import inspect
 import json
 import os
-import statistics
 import subprocess
 import sys
 from functools import lru_cache
@@ -87,7 +86,7 @@ def first_share(effort: Effort) -> Record:
 def flower(effort: Effort, net: str, which: int) -> Record:
     """Wall seconds of a round after the first, on two cores; each side in processes of its own.
 
-    With rounds per second (their median) and the bytes that go down and up in a round.
+    With the bytes that go down and up in a round.
     """
     times, rounds = effort.flower_many if which == 1 else effort.flower
     sides = ["ours", "flower"] if importlib.util.find_spec("flwr") else ["ours"]
@@ -102,9 +101,6 @@ def flower(effort: Effort, net: str, which: int) -> Record:
             record["seconds"].setdefault(who, []).extend(map(rounded, rest))
             record["first_round"].setdefault(who, []).append(rounded(first))
             record["bytes"][who] = played["bytes"]
-    record["rounds_per_second"] = {
-        who: rounded(1 / statistics.median(taken)) for who, taken in record["seconds"].items()
-    }
     return record
 
 

@@ -6,10 +6,11 @@ python -m benchmarks.report         writes all three anew from results.json
 from __future__ import annotations
 
 import json
+import statistics
 from pathlib import Path
 
 from . import growth
-from .measure import Record
+from .measure import Record, rounded
 from .rows import ROWS, Row
 
 HERE = Path(__file__).parent
@@ -134,14 +135,19 @@ def others(run: Record) -> str:
     return "".join(f" **Of another run** ({of}): {'; '.join(n)}." for of, n in runs.items())
 
 
+def rates(record: Record) -> dict[str, float]:
+    """Rounds per second of each side, from the median of its rounds."""
+    return {who: rounded(1 / statistics.median(taken)) for who, taken in record["seconds"].items()}
+
+
 def throughput(run: Record) -> str:
     """Rounds per second and bytes of a round, in process and in Flower's simulation."""
     head = ["work", "rounds a second, ours", "Flower", "MB a round, ours", "Flower"]
     lines = [head, ["---"] * len(head)]
     for name, record in run["rows"].items():
-        if "bytes" not in record:
+        if ROWS[name].against != "Flower":
             continue
-        per = [(record["rounds_per_second"], 1.0), (record["bytes"], 1e6)]
+        per = [(rates(record), 1.0), (record.get("bytes", {}), 1e6)]
         told = [
             f"{v[who] / k:.3g}" if who in v else "–" for v, k in per for who in ("ours", "peer")
         ]
@@ -183,9 +189,10 @@ def summary(run: Record) -> Record:
     for name, record in run["rows"].items():
         row, own = ROWS[name], ("value", "quartiles", "repeats")
         rows[name] = {"work": row.work, "against": row.against, "kind": row.kind, "aim": row.aim}
-        more = ("rounds_per_second", "bytes", "run", "load")
         rows[name] |= {key: record[key] for key in own}
-        rows[name] |= {key: record[key] for key in more if "bytes" in record and key in record}
+        if row.against == "Flower":
+            rows[name] |= {"rounds_per_second": rates(record), "load": record["load"]}
+            rows[name] |= {key: record[key] for key in ("bytes", "run") if key in record}
     return {key: run[key] for key in keys} | {"rows": rows}
 
 

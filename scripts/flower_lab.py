@@ -36,7 +36,9 @@ QUIET = {
     "OMP_NUM_THREADS": "1",
     "PRIVFL_PROGRESS": "0",
 }
-SAID = re.compile(r"(?:round \d+: (?:asked|\d+ of)|kept|the final model is) .*")  # of the example's server
+SAID = re.compile(
+    r"(?:round \d+: (?:asked|\d+ of)|kept|the final model is) .*"
+)  # of the example's server
 
 
 def certificates(folder: Path) -> None:

@@ -63,8 +63,8 @@ def test_the_recorded_runs_say_what_the_text_says():
     }
     assert asked["thousand"] == [("1000", "1000")] * 2
     assert asked["killed"] == [("2", "1"), ("1", "1")]
-    assert asked["refused"] == [("10", "0")] * 2
-    assert "0 of 10 clients answered, and wait=10" in str(runs["stopped"])
+    assert asked["refused"] == [("2", "0")] * 2
+    assert "0 of 2 clients answered, and wait=2" in str(runs["stopped"])
     told = [[re.search(r"ε = [\d.]+", s)[0] for s in runs[n]["printed"][:2]] for n in
             ("modelcloak", "killed")]  # fmt: skip
     assert told[0] == told[1]  # "the ε of the node that answered is as before"

@@ -56,8 +56,8 @@ def test_the_tap_prints_what_the_chapter_shows(name, example, capsys):
 
 def test_clients_that_all_refuse_end_a_run_that_is_called_completed(example, capsys, monkeypatch):
     monkeypatch.setenv("PRIVFL_MEMORY", "/dev/null")  # no folder: nothing can be remembered
-    grid = played(example, 10)
-    assert [m.error.reason for m in grid.replies] == ["refused"] * 20
+    grid = played(example, 2)
+    assert [m.error.reason for m in grid.replies] == ["refused"] * 4
     said = capsys.readouterr().out.splitlines()
     recorded = shown.record()["runs"]["refused"]
     assert recorded["status"] == "finished:completed"

@@ -179,31 +179,29 @@ def sums() -> Figure:
     return fig
 
 
+SPEEDS = {10: "flower-lenet-10", 100: "flower-lenet", 1000: "flower-lenet-1000"}
+
+
 def throughput() -> list[dict[str, Any]]:
     """Rounds per second in process and in Flower's simulation, and what a message costs."""
+    net = models.build("lenet", (1, 28, 28), 10)
+    sent = 4 * sum(p.numel() for p in net.parameters())
     found = []
-    for n in (10, 100, 1000):
-        row = stored.benchmark(f"flower-mlp-{n}")
+    for n, name in SPEEDS.items():
+        row = stored.benchmark(name)
         per = row["rounds_per_second"]
-        found.append({
-            "clients": f"{n:,}",
-            "in process": per["ours"],
-            "Flower": per["peer"],
-            "ratio": row["value"],
-            "added": 1000 * (1 / per["peer"] - 1 / per["ours"]) / n,
-            "sent": row["bytes"]["peer"] / 1e6,
-        })  # fmt: skip
+        found.append(
+            {
+                "clients": f"{n:,}",
+                "in process": per["ours"],
+                "Flower": per["peer"],
+                "ratio": row["value"],
+                "added": 1000 * (1 / per["peer"] - 1 / per["ours"]) / n,
+                "sent": 2 * n * sent / 1e6,
+                "load": row["load"],
+            }
+        )
     return found
-
-
-def measured() -> str:
-    """When the rows of ``throughput`` were measured, with what, and how busy the machine was."""
-    row = stored.benchmark("flower-mlp-1000")
-    run = row["run"]
-    versions = ", ".join(f"{k} {run['versions'][k]}" for k in ("torch", "flwr", "ray"))
-    return (
-        f"measured {run['date'][:10]}, commit {run['commit'][:10]}, {versions}, load {row['load']}"
-    )
 
 
 def equal() -> list[dict[str, Any]]:
