@@ -4,8 +4,9 @@
 
 A simulation of 100 nodes. Then a SuperLink and two SuperNodes as processes on loopback, with TLS
 and node authentication: a run without a defense, a run with one, a run in which the second node is
-killed in its round, which ends without it, and two in which both clients refuse. What the tap prints must be what the book shows; ``--record`` stores it for the book, with a simulation
-of 1,000 nodes. About five minutes.
+killed in its round, which ends without it, and two in which both clients refuse. What the tap
+prints must be what the book shows; ``--record`` stores it for the book, with a simulation of 1,000
+nodes. About five minutes.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ VERSIONS = ("flwr", "ray", "torch", "numpy")
 def simulated(nodes: int) -> dict:
     """A run of so many nodes in Flower's simulation."""
     with tempfile.TemporaryDirectory() as name, Lab(Path(name), simulation=True) as lab:
-        return lab.ended(lab.run(nodes, num_rounds=2, clients=nodes, wait=0), 600)
+        return lab.ended(lab.run(nodes, num_rounds=2, clients=nodes, wait=0))
 
 
 def deployed(uploads: Path) -> dict[str, dict]:
@@ -69,7 +70,7 @@ def killed(lab: Lab) -> dict:
     lab.wait_for(lambda: "train" in log.read_text(errors="ignore").lower(), "the round")
     time.sleep(4)
     lab.end("node2", signal.SIGKILL)
-    return lab.ended(run, 400)
+    return lab.ended(run)
 
 
 def told(runs: dict[str, dict]) -> dict[str, tuple]:

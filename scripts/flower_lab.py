@@ -147,7 +147,7 @@ class Lab:
         process = self.running.pop(name)
         process.send_signal(how)
         try:
-            process.wait(20)
+            process.wait(60)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
@@ -164,11 +164,11 @@ class Lab:
         config = ["--node-config", f"partition-id={min(i, 1)} num-partitions=2"]
         before = self._online()
         self.start(f"node{i}", "flower-supernode", *where, *config, **more)
-        self.wait_for(lambda: self._online() > before, f"node{i}", 120, 2)
+        self.wait_for(lambda: self._online() > before, f"node{i}", step=2)
 
     def flwr(self, *words: str) -> str:
         done = subprocess.run(
-            [BIN / "flwr", *words], env=self.env, capture_output=True, text=True, timeout=120
+            [BIN / "flwr", *words], env=self.env, capture_output=True, text=True, timeout=600
         )
         if done.returncode:
             raise SystemExit(f"flwr {' '.join(words)}\n{done.stdout}{done.stderr}")
@@ -189,13 +189,13 @@ class Lab:
             raise SystemExit(f"the run was refused: {told}")
         return str(answer["run-id"])
 
-    def ended(self, run: str, seconds: float = 300) -> dict:
+    def ended(self, run: str, seconds: float = 600) -> dict:
         """How the run ended: by Flower's list, because its exit code is 0 in any case."""
         over = lambda: self._listed(run)["status"].startswith("finished")  # noqa: E731
         self.wait_for(over, "the run", seconds, 3)
         listed = self._listed(run)
         text = self.flwr("log", run, "lab", "--show") + "\n" + listed["status-details"]
-        printed = [m[0].strip() for m in SAID.finditer(text)]
+        printed = list(dict.fromkeys(m[0].strip() for m in SAID.finditer(text)))
         for line in [*printed, f"the run is {listed['status']}"]:
             _say(line)
         found = {"command": self.command, "printed": printed, "status": listed["status"]}
@@ -209,7 +209,7 @@ class Lab:
         found = json.loads(self.flwr("list", "lab", "--format", "json"))["runs"]
         return next(r for r in found if str(r["run-id"]) == run)
 
-    def wait_for(self, true, what: str, seconds: float = 60, step: float = 1) -> None:
+    def wait_for(self, true, what: str, seconds: float = 300, step: float = 1) -> None:
         until = time.monotonic() + seconds
         while not true():
             if time.monotonic() > until:

@@ -61,7 +61,8 @@ def compared(name, ds, clients):
     net, tap, grid = on_flower(model_fn, clients, defense, shuffle=n)
     assert len(grid.replies) == 3 * n and not any(m.has_error() for m in grid.replies)
     run = pf.FedAvg(model_fn(), clients, 3, PLAN, defense=defense, seed=1, show=False).finish()
-    names = travelling(net, defense)
+    state = net.state_dict()
+    names = [n for n in travelling(net, defense) if state[n].is_floating_point()]
     return {
         "moved": apart(defense.model(model_fn()), run.model, names),
         "apart": apart(net, run.model, names),

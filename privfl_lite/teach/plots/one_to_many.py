@@ -6,6 +6,8 @@ what the tap printed, and the weights that both nodes of the deployment sent bac
 
 from __future__ import annotations
 
+import json
+import re
 import textwrap
 from functools import lru_cache
 from typing import Any
@@ -179,29 +181,20 @@ def sums() -> Figure:
     return fig
 
 
-SPEEDS = {10: "flower-lenet-10", 100: "flower-lenet", 1000: "flower-lenet-1000"}
-
-
 def throughput() -> list[dict[str, Any]]:
-    """Rounds per second in process and in Flower's simulation, and what a message costs."""
-    net = models.build("lenet", (1, 28, 28), 10)
-    sent = 4 * sum(p.numel() for p in net.parameters())
+    """Rounds per second in process and in Flower's simulation, for all rows that are stored."""
+    held = json.loads(stored.find("benchmark.json").read_text(encoding="utf-8"))["rows"]
     found = []
-    for n, name in SPEEDS.items():
-        row = stored.benchmark(name)
-        per = row["rounds_per_second"]
-        found.append(
-            {
-                "clients": f"{n:,}",
-                "in process": per["ours"],
-                "Flower": per["peer"],
-                "ratio": row["value"],
-                "added": 1000 * (1 / per["peer"] - 1 / per["ours"]) / n,
-                "sent": 2 * n * sent / 1e6,
-                "load": row["load"],
-            }
-        )
-    return found
+    for row in held.values():
+        if row["against"] == "Flower":
+            per = row["rounds_per_second"]
+            [(clients, net)] = re.findall(r"FedAvg, ([\d,]+) clients.*, (\w+), two", row["work"])
+            count = int(clients.replace(",", ""))
+            entry = {"clients and network": f"{clients}, {net}", "in process": per["ours"]}
+            entry |= {"Flower": per["peer"], "ratio": row["value"]}
+            entry |= {"added": 1000 * (1 / per["peer"] - 1 / per["ours"]) / count}
+            found.append((count, entry | {"load": row["load"]}))
+    return [entry for _, entry in sorted(found, key=lambda pair: pair[0])]
 
 
 def equal() -> list[dict[str, Any]]:
