@@ -70,10 +70,11 @@ def show(name: str) -> None:
         print(textwrap.fill(line, 78, subsequent_indent="    ", break_on_hyphens=False))
 
 
-def about() -> str:
+def about() -> None:
     """When and with what the runs were recorded."""
     made = record()
-    return f"{made['date'][:10]}, " + ", ".join(f"{k} {v}" for k, v in made["versions"].items())
+    versions = ", ".join(f"{k} {v}" for k, v in made["versions"].items())
+    print(textwrap.fill(f"# {made['date'][:10]}, {versions}", 78, subsequent_indent="# "))
 
 
 def reply(defense: str, client: int) -> dict[str, Tensor]:
