@@ -97,8 +97,6 @@ ROWS: dict[str, Row] = {
     ),
     "flower-lenet": _flower("lenet", 0),
     "flower-lenet5": _flower("lenet5", 0),
-    "flower-lenet-10": _flower("lenet", 2),
-    "flower-lenet-1000": _flower("lenet", 1),
     "entangle": Row(
         "a round of Model Entanglement, ten clients, lenet5",
         "plain FedAvg",

@@ -2,7 +2,7 @@
 
     python -m benchmarks.run            all of it, about 10 minutes on two quiet cores
     python -m benchmarks.run --quick    a minute of it, to see that it works
-    python -m benchmarks.run --rows flower-lenet-10    this row anew, among those that are stored
+    python -m benchmarks.run --rows flower-lenet       this row anew, among those that are stored
 
 What is finished is kept in a part file. A run that was interrupted goes on from there if code and
 machine are the same; else it starts anew, so that the stored file is one run of one commit.
