@@ -6,6 +6,7 @@ PY     := $(VENV)/bin/python
 STAMP  := $(VENV)/installed
 PEERS  := .peers
 FLOWER := .flower
+OTTER  := .otter
 JOBS   ?= 2
 HTML   := _build/html
 
@@ -23,7 +24,7 @@ NBVAL  := --nbval-lax --nbval-kernel-name wheel --nbval-sanitize-with tests/nbva
           --nbval-cell-timeout 300
 
 .PHONY: help book test test-fast test-data wheel lint lab bench bench-peers clean distclean setup lock browser \
-        vendor chapters instructor lab-full pdf flower flower-demo
+        vendor chapters instructor lab-full pdf flower flower-demo otter labs grade
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -52,7 +53,7 @@ pdf: book ## print the whole book to _build/privfl_lite.pdf (needs Chromium; a f
 	@$(MAKE) --no-print-directory book
 
 # Lint and tests all run, whatever fails first; pytest's summary is the last line.
-test: $(STAMP) vendor browser wheel flower ## run everything: lint, types, tests, notebooks, strict book, links, browser
+test: $(STAMP) vendor browser wheel flower otter ## run everything: lint, types, tests, notebooks, strict book, links, browser
 	@status=0; \
 	$(PY) -m ruff check . || status=1; \
 	$(PY) -m ruff format --check . || status=1; \
@@ -79,8 +80,9 @@ lint: $(STAMP) ## sort imports and format all Python
 chapters: $(STAMP) ## make the notebooks from book/src (one: CHAPTER=dcs2; RERUN=--rerun runs all cells)
 	@PYTHONPATH=scripts $(PY) -m editions $(CHAPTER) $(RERUN)
 
-instructor: $(STAMP) ## make notebooks with solutions and rubrics in _build/instructor
+instructor: $(STAMP) ## make notebooks with solutions and rubrics, and an exam (SECRET=…), in _build/instructor
 	@PYTHONPATH=scripts $(PY) -m editions $(CHAPTER) --edition instructor
+	@PRIVFL_CLASS_SECRET="$(SECRET)" PYTHONPATH=scripts $(PY) -m exam _build/instructor
 
 # Both editions are plain Markdown. jupyterlab-myst, which renders book/*.ipynb as far as it knows the
 # directives, would leave the formulas of folded proofs as source, so it is off here.
@@ -111,12 +113,26 @@ flower-demo: flower ## run Flower's simulation, then a server and two nodes with
 	  $(FLOWER)/bin/python -m pytest -q -c tests/flower/pytest.ini tests/flower/test_simulation.py
 	@$(FLOWER)/bin/python scripts/flower_demo.py
 
+# Otter's pins do not go together with ours either (wrapt). Never fails: without it labs are not tested.
+otter: $(STAMP) ## install otter-grader into .otter, for labs, grade and their tests
+	@[ -f $(OTTER)/installed ] || $(PY) -m benchmarks.peers $(OTTER) otter || \
+	  echo "otter-grader could not be installed; labs cannot be made, and their tests are skipped."
+
+labs: otter ## make labs in _build/labs: notebook, autograder, solution (SECRET=…; one: LAB=read-off)
+	@PYTHONPATH=$(CURDIR):$(CURDIR)/scripts PRIVFL_CLASS_SECRET="$(or $(SECRET),$(PRIVFL_CLASS_SECRET))" \
+	  $(OTTER)/bin/python -m labs $(LAB)
+
+grade: otter ## grade a folder of handed-in labs: make grade FOLDER=handed-in LAB=read-off CSV=grades.csv
+	@PYTHONPATH=$(CURDIR) $(OTTER)/bin/python -m privfl_lite.cli grade $(FOLDER) --lab $(LAB) \
+	  --csv $(or $(CSV),grades.csv)
+
 clean: ## remove everything that was built (keeps .venv and the data cache)
 	rm -rf _build .pytest_cache .ruff_cache .mypy_cache
-	find . -name __pycache__ -not -path './$(VENV)/*' -not -path './$(PEERS)/*' -not -path './$(FLOWER)/*' -prune -exec rm -rf {} +
+	find . -name __pycache__ -not -path './$(VENV)/*' -not -path './$(PEERS)/*' -not -path './$(FLOWER)/*' \
+	  -not -path './$(OTTER)/*' -prune -exec rm -rf {} +
 
-distclean: clean ## remove .venv, .peers, .flower and book/_vendor as well
-	rm -rf $(VENV) $(PEERS) $(FLOWER) *.egg-info book/_vendor
+distclean: clean ## remove .venv, .peers, .flower, .otter and book/_vendor as well
+	rm -rf $(VENV) $(PEERS) $(FLOWER) $(OTTER) *.egg-info book/_vendor
 
 # The package as a wheel, installed, and each notebook alone in a folder: notebooks are run there.
 wheel: $(STAMP)

@@ -1,10 +1,10 @@
-"""Install breaching and Flower into a virtual environment of their own: ``make bench-peers``.
+"""Install breaching, Flower or Otter into a virtual environment of their own: ``make bench-peers``.
 
-    python -m benchmarks.peers FOLDER [breaching] [flower]
+    python -m benchmarks.peers FOLDER [breaching] [flower] [otter]
 
 The new environment sees what this one has (PyTorch above all) and adds the peers, whose pins do not
 go together with ours. ``make bench`` uses it where it is there; tests of ``privfl_lite.flower`` use
-one that has Flower alone (``make flower``).
+one that has Flower alone (``make flower``), and labs one that has otter-grader (``make otter``).
 """
 
 from __future__ import annotations
@@ -19,13 +19,14 @@ from .breaching_side import INSTALL
 
 # 1.42 asks for certificates newer than registries have; its simulation is that of 1.41
 FLOWER = "pip install flwr[simulation]==1.41.0"
+OTTER = "pip install otter-grader==7.0.0"  # asks for wrapt < 2, where our lock has 2.5
 
 
-PEERS = {"breaching": INSTALL, "flower": FLOWER}
+PEERS = {"breaching": INSTALL, "flower": FLOWER, "otter": OTTER}
 
 
 def main(folder: str, *names: str) -> None:
-    home, names = Path(folder), names or tuple(PEERS)
+    home, names = Path(folder), names or ("breaching", "flower")
     if not (home / "bin" / "python").exists():
         print(f"Creating {folder}")
         venv.create(home, with_pip=True)
@@ -34,7 +35,7 @@ def main(folder: str, *names: str) -> None:
     place = subprocess.run([python, "-c", ask], capture_output=True, text=True, check=True)
     seen = Path(place.stdout.strip()) / "seen.pth"
     seen.write_text(sysconfig.get_path("purelib") + "\n", encoding="utf-8")
-    print(f"Installing {' and '.join(names)} into {folder} (a few minutes, 0.4 GB)")
+    print(f"Installing {' and '.join(names)} into {folder} (a few minutes)")
     for command in (PEERS[name] for name in names):
         done = subprocess.run([python, "-m", *command.split()], capture_output=True, text=True)
         if done.returncode:

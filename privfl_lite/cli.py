@@ -1,4 +1,4 @@
-"""The command line: ``privfl attack | report | train | epsilon | study | compare | …``.
+"""The command line: ``privfl attack | report | train | epsilon | plan | study | compare | …``.
 
 Results go to standard output as text, and to files with ``--json``, ``--png`` and ``--html``;
 progress goes to standard error. Bad input: one sentence and exit code 2. Ctrl-C: what is done by

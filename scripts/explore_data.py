@@ -4,7 +4,9 @@
 them. ``face``: a photograph, 48 × 48. ``signals``: the error signals of a dense first layer for one
 digit. ``epsilon``: the accountant's ε over (σ, q, T), as far as it comes from Rényi orders that are
 no whole numbers (for whole ones the page has a closed form), and how far the page is off. Pixels
-are bytes, logarithms of ε 16 bits, in base64. tests/book/test_explorables.py computes it again.
+are bytes, logarithms of ε 16 bits, in base64. ``plan``: the laws and
+ratios of privfl_lite/laws.py. ``reach``: the stored study ``reach/map``, whatever cells it
+has, and what its theory counts. tests/book/test_explorables.py computes it again.
 """
 
 from __future__ import annotations
@@ -17,11 +19,14 @@ from typing import Any
 
 import numpy as np
 import torch
+from explore_reach import reach
 from PIL import Image
 from scipy.special import gammaln, logsumexp, xlogy
 
 import privfl_lite as pf
+from privfl_lite import laws, planning
 from privfl_lite.data.embedded import bundled
+from privfl_lite.defenses.masking import BYTES
 from privfl_lite.privacy import epsilon
 from privfl_lite.privacy.accountants import _rdp
 
@@ -165,7 +170,51 @@ def accountant() -> dict[str, Any]:
     }
 
 
-MAKERS = {"digits": digits, "signals": signals, "face": face, "epsilon": accountant}
+CHOICES = (  # name on the page, defense, secure sum, where its noise is, unit, against whom
+    ("nothing", "none", "none", "", "", ""),
+    ("Prune 0.9", "prune:rate=0.9", "none", "", "", ""),
+    ("FedKL", "fedkl", "none", "", "", ""),
+    ("DCS²", "dcs2", "none", "", "", ""),
+    ("masks only", "none", "pairs", "", "", ""),
+    ("DP-SGD at clients", "dp_sgd:clip=1.0,sigma={}", "none", "step", "example", "the server"),
+    ("noise at the server", "modelcloak:clip=1.0,sigma={},where=server", "none", "mean", "client",
+     "outsiders"),
+    ("noise, masks in pairs", "modelcloak:clip=1.0,sigma={}", "pairs", "sums", "client",
+     "a server that sees sums only"),
+    ("noise, graph of masks", "modelcloak:clip=1.0,sigma={}", "graph", "sums", "client",
+     "a server that sees sums only"),
+)  # fmt: skip
+
+
+def plan() -> dict[str, Any]:
+    """What the plan's page computes with: laws of seconds, ratios of defenses, sizes."""
+    rows = []
+    for name, defense, summing, place, unit, against in CHOICES:
+        cost = laws.ratios(defense.format(1))
+        row = {"name": name, "defense": defense, "summing": summing, "place": place}
+        row |= {"unit": unit, "against": against, "time": cost.time, "bytes": cost.bytes}
+        rows.append(row | {"why": "" if place else "nothing clips and adds noise"})
+    return {
+        "laws": laws.seconds(),
+        "defenses": rows,
+        **{
+            "key": BYTES,
+            "bits": pf.defenses.SecureSum().bits,
+            "float": planning.FLOAT,
+            "tensors": planning.TENSORS,
+        },
+        **{"sure": planning.SURE, "corrupt": planning.CORRUPT, "lost": planning.LOST},
+    }
+
+
+MAKERS = {
+    "digits": digits,
+    "signals": signals,
+    "face": face,
+    "epsilon": accountant,
+    "reach": reach,
+    "plan": plan,
+}
 
 
 def module(made: dict[str, Any]) -> str:

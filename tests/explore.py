@@ -43,6 +43,8 @@ def settings(name: str, count: int = 20, seed: int = 0) -> list[dict[str, float]
     controls, rng = found["controls"], random.Random(seed)
 
     def at(control: dict, share: float) -> float:
+        if "values" in control:
+            return control["values"][round(share * (len(control["values"]) - 1))]
         low, high = control["min"], control["max"]
         log = control.get("scale") == "log"
         value = low * (high / low) ** share if log else low + share * (high - low)

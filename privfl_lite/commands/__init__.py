@@ -5,6 +5,7 @@ A file holds what its commands do (each takes the parsed arguments, returns a re
 when they are first used.
 """
 
-from . import attack, compare, doctor, report, study, train
+from . import attack, challenge, compare, doctor, grade, plan, report, study, train
 
-FAMILIES = (attack, report, compare, train, study, doctor)  # in the order of the help
+# in the order of the help
+FAMILIES = (attack, report, compare, train, plan, study, challenge, grade, doctor)

@@ -26,8 +26,11 @@ EXAMPLES = {  # one for each command, below its help
     "compare": "--defenses prune,soteria,dcs2 --attacks gs,informed --csv matrix.csv",
     "train": "--defense modelcloak:clip=1,sigma=0.1 --clients 10 --rounds 20",
     "epsilon": "--sigma 5 --rate 0.1 --rounds 100 --delta 1e-5",
+    "plan": "--cohort 1000 --defense modelcloak:clip=1,sigma=1 --summing pairs",
     "study": "show modelcloak-fixed/epsilon",
+    "challenge": "get first-word",
     "fetch": "cifar10",
+    "grade": "handed-in --lab read-off --csv grades.csv",
     "doctor": "",
 }
 

@@ -58,6 +58,11 @@ def weights_at_zero(places: Sequence[int]) -> list[int]:
     return found
 
 
+def secret_of(shares: Sequence[int], weights: Sequence[int]) -> int:
+    """The secret behind these shares, by the weights of their places."""
+    return sum(w * part for w, part in zip(weights, shares, strict=True)) % PRIME
+
+
 @dataclass(frozen=True)
 class Member:
     """One client's part. ``place``, from 1, is where its shares of others' polynomials lie."""
@@ -119,8 +124,7 @@ def unmasked(
     weights = weights_at_zero(helpers)
 
     def recover(member: Member, what: str) -> int:
-        parts = (member.share(what, threshold, at) for at in helpers)
-        return sum(w * part for w, part in zip(weights, parts, strict=True)) % PRIME
+        return secret_of([member.share(what, threshold, at) for at in helpers], weights)
 
     there = {m.place: m.public for m in arrived}
     for member in members:

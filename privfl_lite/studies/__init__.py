@@ -35,6 +35,7 @@ NAMES = (
     "matching-gradients/table",
     "measuring-leakage/lpips",
     "membership/attack",
+    "million-clients/measured",
     "modelcloak-dynamic/training",
     "modelcloak-fixed/attack",
     "modelcloak-fixed/epsilon",

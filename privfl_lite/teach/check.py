@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import sysconfig
 import traceback
@@ -38,23 +39,27 @@ def exercise(praise: str) -> Callable[[Callable[..., None]], Callable[..., bool]
 
     def decorate(check: Callable[..., None]) -> Callable[..., bool]:
         @wraps(check)
-        def verdict(*answers: object) -> bool:
-            try:
-                if any(a is None or a is ... for a in answers):
-                    raise Wrong("there is no answer yet; replace the dots")
-                check(*answers)
-            except Wrong as wrong:
-                print(f"Not yet: {wrong}.")
-                return False
-            except (Exception, SystemExit) as error:
-                print(f"Not yet: {_told(error)}")
-                return False
-            print(f"Right. {praise}")
-            return True
+        def verdict(*answers: object, **settings: object) -> bool:
+            wrong = fault(verdict, *answers, **settings)
+            print(f"Not yet: {wrong}" if wrong else f"Right. {praise}")
+            return wrong is None
 
         return verdict
 
     return decorate
+
+
+def fault(verdict: Callable[..., bool], *answers: object, **settings: object) -> str | None:
+    """What is wrong with the answers, in the sentence that this check would print, or None."""
+    try:
+        if any(a is None or a is ... for a in answers):
+            raise Wrong("there is no answer yet; replace the dots")
+        inspect.unwrap(verdict)(*answers, **settings)
+    except Wrong as wrong:
+        return f"{wrong}."
+    except (Exception, SystemExit) as error:
+        return _told(error)
+    return None
 
 
 def _told(error: BaseException) -> str:

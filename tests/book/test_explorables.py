@@ -17,6 +17,8 @@ from editions.numbers import Index
 from editions.plain import Writer
 from explore import EXPLORE, ask
 
+import privfl_lite as pf
+from privfl_lite.errors import PrivflError
 from privfl_lite.privacy import epsilon
 from privfl_lite.teach import bridge, explorables, modules
 from privfl_lite.teach.explorables import catalog, explore
@@ -24,21 +26,63 @@ from privfl_lite.teach.explorables import catalog, explore
 for folder in ("scripts", "book/_ext"):
     sys.path.append(str(ROOT / folder))
 import explore_data  # noqa: E402
+import explore_reach  # noqa: E402
 from accessible import contrast_faults  # noqa: E402
 
 # --- data ---
 
 
-@pytest.mark.parametrize("name", ["digits", "signals", "face"])
+@pytest.mark.parametrize("name", ["digits", "signals", "face", "plan"])
 def test_stored_pictures_are_what_the_script_writes(name):
     made = explore_data.module(explore_data.MAKERS[name]())
     assert (EXPLORE / "data" / f"{name}.js").read_text(encoding="utf-8") == made
 
 
+def stored(name: str) -> dict:
+    text = (EXPLORE / "data" / f"{name}.js").read_text(encoding="utf-8")
+    return {k: json.loads(v) for k, v in re.findall(r'^  "(\w+)": (.*),$', text, re.MULTILINE)}
+
+
+def test_the_stored_map_is_the_study_s():
+    """``python scripts/explore_data.py reach`` has been run since the study was."""
+    places = [(place["net"], place["data"]) for place in stored("reach")["places"]]
+    assert places == explore_reach.places() and len(places) >= 10
+    for place in stored("reach")["places"]:
+        assert place["cells"] == explore_reach.measured(place["net"], place["data"])
+
+
+def test_what_the_map_counts_with_is_a_network_s():
+    ready = 0
+    for place in stored("reach")["places"]:
+        try:
+            pf.load(place["data"])
+        except PrivflError:  # its pictures come with no package: make test-data
+            continue
+        counted = {k: v for k, v in place.items() if k not in ("net", "data", "cells")}
+        assert counted == explore_reach.counted(place["net"], place["data"])
+        ready += 1
+    assert ready >= 10
+
+
+def test_the_map_takes_new_cells_as_they_come(monkeypatch):
+    """New data at the end, an age and a batch of its own; where all refuse, no number."""
+    whole = explore_reach.reach_cells.result()
+    cell = next(c for c in whole["cells"] if c["net"] == "LeNet sigmoid")
+    new = [{**cell, "data": "cifar10", "batch": 64, "age": 7}]
+    refused = {k: v for k, v in cell.items() if k != "networks"} | {"refused": "It ends here."}
+    new.append({**refused, "data": "cifar10", "batch": 2})
+    more = {**whole, "cells": [*whole["cells"], *new]}
+    before = explore_reach.places()
+    monkeypatch.setattr(explore_reach.reach_cells, "result", lambda: more)
+    assert explore_reach.places() == [*before, ("LeNet sigmoid", "cifar10")]
+    rows = explore_reach.measured("LeNet sigmoid", "cifar10")
+    assert rows[0] == [2, 1, 0, None]
+    assert rows[1][:4] == [64, 1, 7, rows[1][3]] and rows[1][3]
+
+
 @pytest.fixture(scope="module")
 def table() -> dict:
-    text = (EXPLORE / "data" / "epsilon.js").read_text(encoding="utf-8")
-    return {k: json.loads(v) for k, v in re.findall(r'^  "(\w+)": (.*),$', text, re.MULTILINE)}
+    return stored("epsilon")
 
 
 def logs(table: dict) -> np.ndarray:

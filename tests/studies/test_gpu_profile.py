@@ -104,6 +104,10 @@ TOY: dict[str, dict] = {  # study -> what else is made small, by the names of it
     },
     "through-the-layers/trained": {},
     "what-epsilon-buys/attack": {},
+    "million-clients/measured": {
+        "clients": {"lenet": [3], "mlp": [3]}, "kept": [3], "numbers": [9],
+        **{name: [3] for name in ("wide", "masks", "shares", "unmask")},
+    },
     "your-own-run/causes": {"networks": [0]},
     "your-own-run/photograph": {"evaluations": [2]},
 }  # fmt: skip

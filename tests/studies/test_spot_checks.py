@@ -84,6 +84,7 @@ SPOTS = {
         {"kind": "distortion", "data": "mnist", "name": "shift"}, needs=("lpips",)
     ),
     "membership/attack": Spot({"data": "mnist", "how": "central", "round": 0, "target": "global"}),
+    "million-clients/measured": Spot({"part": "run", "net": "mlp", "clients": 10}),
     "modelcloak-fixed/attack": Spot(
         {"data": "mnist", "reading": "text", "start": "private image", "sigma": 6, "clip": 4}
     ),
@@ -123,7 +124,7 @@ SPOTS = {
         {"networks": [0]},
         only=("psnr",),
     ),
-    "your-own-run/photograph": Spot({"evaluations": 5}),
+    "your-own-run/photograph": Spot({"image": 1, "evaluations": 5}),
     "through-the-layers/trained": Spot({"act": "sigmoid", "recipe": "untrained", "seed": 0}),
 }
 

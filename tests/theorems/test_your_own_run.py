@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 from torch import Tensor
@@ -9,6 +11,9 @@ from torch.nn.functional import cross_entropy
 
 from privfl_lite.wire import Plan
 
+SOURCE = (Path(__file__).parents[2] / "book" / "src" / "your-own-run.md").read_text(
+    encoding="utf-8"
+)
 MOMENTA = (0.0, 0.5, 0.9)
 
 
@@ -68,3 +73,20 @@ def test_prop_own_factor_needs_a_small_rate():
         after, seen = trained(start, gradient, eta, 0.0, 5)
         off.append(float(((start - after) / (5 * eta) - seen[0]).norm() / seen[0].norm()))
     assert off[0] < 0.05 and off[1] > 0.5
+
+
+def test_what_the_chapter_says_of_eight_photographs():
+    from privfl_lite.teach.plots import your_own_run as plots
+
+    rows = plots.searched()
+    found = [row for row in rows if row["the last report says"] == "found"]
+    assert (len(found), len(rows)) == (3, 8) and "Three of eight are found" in SOURCE
+    assert all(row["after 60"] < 20 for row in rows)
+    assert all(row["after 300"] > row["after 60"] for row in rows), "all come closer"
+    assert all(row["the last report says"] == "not found" for row in plots.searched("idlg"))
+    poor = [row["photograph"] for row in found if row["one color"] > row["after 300"]]
+    assert poor == ["4"] and "photograph 4 is so even" in SOURCE
+    shown = rows[plots.SHOWN]
+    assert shown in found and shown["after 300"] > shown["one color"] + 2
+    assert f"After 60 evaluations, {shown['after 60']:.1f} dB" in SOURCE
+    assert f"After 300, {shown['after 300']:.1f} dB" in SOURCE

@@ -7,12 +7,16 @@ from __future__ import annotations
 
 import base64
 import itertools
+import json
 import math
+import shutil
+import subprocess
 
 import numpy as np
 import pytest
 import torch
 from explore import EXPLORE, ask, computed, near, settings
+from scipy.integrate import quad
 from scipy.optimize import minimize_scalar
 from scipy.special import log_ndtr, ndtri
 from scipy.stats import binom, norm
@@ -20,10 +24,15 @@ from scipy.stats import binom, norm
 import privfl_lite as pf
 from privfl_lite.attacks.malicious.imprint import Imprint, ImprintReadout, quantile_edges
 from privfl_lite.defenses.entangle import adaptive_term
+from privfl_lite.planning import Federation, neighbors
 from privfl_lite.privacy import epsilon
+from privfl_lite.privacy.accountants import _opacus_rdp
 from privfl_lite.privacy.gaussian import analytic_gaussian_delta, analytic_gaussian_epsilon
 from privfl_lite.studies.malicious_server.bins import alone
+from privfl_lite.studies.reach.map import DENSE
+from privfl_lite.studies.reach.spear import chance_of_a_hit, expected_proposals, units_off
 from privfl_lite.teach.explorables import catalog
+from privfl_lite.teach.plots import reach_cells as cells
 
 
 def data(name: str) -> dict:
@@ -317,12 +326,190 @@ def test_the_staircase_s_bins_are_what_an_imprint_shows():
     assert near(float(weights.sum()), 1.0, 1e-5) and (weights > 0).all()  # prop-bin-quotient
 
 
+def reach_rows() -> list[tuple[dict, dict]]:
+    """A random walk over the map: the setting and what the page computes; every network twice."""
+    last = next(c["max"] for c in controls_of("reach-map") if c["key"] == "place")
+    walk = settings("reach-map", 3 * (last + 1))
+    for i, where in enumerate(walk):
+        where["place"] = i % (last + 1)
+    return [*zip(walk, computed("reach-map", walk), strict=True)]
+
+
+def test_the_walk_shows_the_stored_map_and_nothing_in_between():
+    """At every cell of the map what the study says; elsewhere "not measured"."""
+    places = data("reach")["places"]
+    known = {
+        (i, *row[:3]): dict(zip(data("reach")["row"], row, strict=True))
+        for i, place in enumerate(places)
+        for row in place["cells"]
+    }
+    where = [dict(zip(("place", "batch", "steps", "age"), key, strict=True)) for key in known]
+    assert len(where) >= 70
+    for at, found in zip(where, computed("reach-map", where), strict=True):
+        net, kind = places[at["place"]]["net"], places[at["place"]]["data"]
+        move = {key: at[key] for key in ("batch", "steps", "age")}
+        cell = cells.best(net=net, data=kind, **move)
+        share, here = cells.named(cell), found["here"]
+        assert near(
+            [here["share"], here["low"], here["high"]], [share.value, share.low, share.high]
+        )
+        assert near(here["exact"], cells.exact(cell)) and here["level"] == cells.level(cell)
+        assert here["attack"] == cells.short(cell) and found["moved"] == []
+        assert here["images"] == sum(cells.hits(cell)[1])
+    tried = 0
+    for at, found in reach_rows():
+        key = (at["place"], at["batch"], at["steps"], at["age"])
+        assert (found["here"] is None) == (key not in known), at
+        tried += found["here"] is None
+        others = [dict(v) for k, v in known.items() if k[0] == at["place"]]
+        axes = ("batch", "steps", "age")
+        moved = [sum(v[axis] != at[axis] for axis in axes) for v in others]
+        beside = found["near"]
+        assert sum(beside[a] != at[a] for a in axes) == min(moved) == len(found["moved"])
+        assert any(all(beside[key] == v[key] for key in (*axes, "share")) for v in others)
+    assert tried > 10, "the walk never left the measured cells"
+
+
+def test_the_walk_says_that_nothing_was_measured():
+    (there, gone) = (
+        {"place": 0, "batch": b, "steps": s, "age": a} for b, s, a in ((8, 1, 0), (12, 20, 5))
+    )
+    controls = {c["key"]: c for c in controls_of("reach-map")}
+    assert controls["age"]["values"] == cells.result()["settings"]["ages"]
+    assert controls["steps"]["values"] == cells.result()["settings"]["steps"]
+    assert controls["batch"]["max"] == max(cells.result()["settings"]["batches"])
+    said = [spoken("reach-map", at) for at in (there, gone)]
+    assert "not measured" not in said[0] and "SPEAR, names 100 % of 48 images" in said[0]
+    assert "12 images, 20 steps, 5 rounds: not measured" in said[1]
+    assert "another batch and age (16 images, 20 steps, untrained)" in said[1]
+
+
+def spoken(name: str, at: dict) -> str:
+    """The sentence under the picture."""
+    code = (
+        f'const m = await import("{EXPLORE / name}.js");'
+        f"console.log(m.explorable.say(m.compute({json.dumps(at)}), {json.dumps(at)}));"
+    )
+    node = shutil.which("node")  # ``ask`` has skipped the test if there is none
+    run = [node, "--input-type=module", "-e", code]
+    return subprocess.run(run, capture_output=True, text=True, check=True).stdout
+
+
+def test_the_walk_counts_what_the_statements_count():
+    """Equations by the rank of D X̃, zeros and proposals from the package's own networks."""
+    stored = data("reach")["places"]
+    for at, found in reach_rows():
+        place, batch, count = stored[at["place"]], int(at["batch"]), found["count"]
+        assert count["unknown"] == batch * place["pixels"]
+        assert count["largest"] * place["pixels"] <= count["sent"]
+        assert (count["largest"] + 1) * place["pixels"] > count["sent"]
+        if "units" not in place:
+            assert found["proposals"] is None and "short" not in count
+            continue
+        units, wide = place["units"], place["pixels"] + 1
+        # matrices (units, wide) of rank B form a set of this dimension; D and X̃ have more numbers
+        assert count["equations"] == units * batch + wide * batch - batch**2
+        assert count["layer"] - count["equations"] == count["short"] == batch * (batch - 1)
+        if "on" not in place:
+            assert found["proposals"] is None and count["zeros"] == 0
+            continue
+        on = np.unpackbits(np.frombuffer(base64.b64decode(place["on"]), np.uint8))
+        on = on.reshape(place["pictures"], units)[:batch].astype(bool)
+        live = on.any(0)
+        zeros = (~on[:, live]).sum(1)
+        assert count["zeros"] == zeros.sum()
+        chances = [chance_of_a_hit(int(live.sum()), int(z), batch) for z in zeros]
+        assert near(found["proposals"], mean_of_the_last(chances)), at
+        assert near(found["proposals"], expected_proposals(chances), 1e-4)
+        assert 1 / min(chances) <= found["proposals"] * (1 + 1e-9)
+
+
+def mean_of_the_last(p: list[float]) -> float:
+    """The largest of exponential times with these rates, by quadrature in units of the slowest."""
+    rates = np.array(p) / min(p)
+
+    def missing(u: float) -> float:
+        """P that some picture is missing at t = eᵘ, times dt/du."""
+        return -math.expm1(np.log(-np.expm1(-rates * math.exp(u))).sum()) * math.exp(u)
+
+    return quad(missing, -45, 7, limit=500, epsrel=1e-11)[0] / min(p)
+
+
+def test_the_units_of_the_walk_are_a_network_s():
+    """Which units are on, against the hooks of the chapter's study on the same network."""
+    (place,) = (p for p in data("reach")["places"] if (p["net"], p["data"]) == (DENSE, "mnist"))
+    digits = pf.load("mnist")
+    net = pf.models.build("mlp", digits, seed=0, hidden=(place["units"],))
+    x, _ = digits.sample(place["pictures"], split="test", seed=1000)
+    for batch in (2, 9, 32):
+        live, off = units_off(net, x[:batch])
+        assert ask(("reach-map", "off", [0, batch])) == [{"live": live, "off": off}]
+    assert place["sent"] == sum(p.numel() for p in net.parameters())
+    assert ask(("reach-map", "off", [0, 33])) == [None]  # no more pictures are stored
+
+
+def test_patience_is_subtract_average_uncover():
+    places = settings("patience", 40)
+    for at, found in zip(places, computed("patience", places), strict=True):
+        rounds, fresh = int(at["rounds"]), bool(at["fresh"])
+        maps = torch.eye(2, dtype=torch.float64).expand(rounds if fresh else 1, 2, 2)
+        covariance = at["sigma"] ** 2 * torch.linalg.inv((maps.mT @ maps).sum(0))  # 3
+        assert near(found["noise"] ** 2, float(covariance[0, 0]))
+        if found["noise"] < 1:  # an error of this size in each pixel
+            blank = torch.zeros(1, 1, 14, 14, dtype=torch.float64)
+            assert near(found["psnr"], pf.metrics.psnr(blank + found["noise"], blank).item())
+        assert near(10 ** (-found["psnr"] / 20), found["noise"])
+        unseen = binom.pmf(0, rounds if fresh else 1, at["share"])  # 4
+        assert near(found["unseen"], unseen)
+        a = torch.tensor([2.0, 5.0][:rounds])
+        apart = torch.linalg.matrix_rank((a - a[0])[:, None])
+        assert found["exact"] == (not fresh and int(apart) == 1)  # 1 and 2
+
+
+def test_patience_shows_what_the_server_computes():
+    """The four pictures, from the same draws, by least squares."""
+    image = pixels(data("digits")["images"][1], -1).numpy()
+    n, (most,) = len(image), (c["max"] for c in controls_of("patience") if c["key"] == "rounds")
+    secrets, noise, sent = (
+        np.array(v).reshape(-1, n)
+        for v in ask(
+            ("kit/random", "normals", [2 * n, 31]),
+            ("kit/random", "normals", [most * n, 32]),
+            ("kit/random", "uniforms", [most * n, 33]),
+        )
+    )
+    scale, maps = ask(("patience", "SCALE", []), ("patience", "MAPS", []))
+    places = settings("patience", 12, seed=3)
+    pictures = ("subtracted", "averaged", "seen")
+    answers = iter(ask(*(("patience", f, [at]) for at in places for f in pictures)))
+    for at in places:
+        rounds, fresh = int(at["rounds"]), bool(at["fresh"])
+        turn = [t if fresh else 0 for t in range(rounds)]
+        shown = [next(answers) for _ in pictures]
+        heard = [maps[t] * image + scale * secrets[turn[t]] for t in range(min(2, rounds))]
+        rise = [maps[t] - maps[0] for t in range(1, len(heard))] or [maps[0]]
+        step = heard[-1] - heard[0] if rounds > 1 else heard[0]
+        assert np.allclose(shown[0], step / rise[0], rtol=1e-9, atol=1e-9)
+        if not fresh and rounds > 1:
+            assert np.allclose(shown[0], image, atol=1e-9), "a secret that stays is subtracted"
+        mean = np.mean([image + at["sigma"] * noise[t] for t in turn], axis=0)
+        assert np.allclose(shown[1], mean, rtol=1e-6, atol=1e-9)
+        spread = np.std(np.array(shown[1]) - image) * math.sqrt(rounds if fresh else 1)
+        assert abs(spread / at["sigma"] - 1) < 0.25, "the draws are not of size σ"
+        assert shown[2] == (sent[turn] < at["share"]).any(0).tolist()
+
+
+def controls_of(name: str) -> list[dict]:
+    return ask((name, "explorable", []))[0]["controls"]
+
+
 @pytest.mark.parametrize(
     "control",
     [
         {"min": 1e-8, "max": 0.1, "scale": "log"},
         {"min": 1, "max": 64, "whole": True, "scale": "log"},
         {"min": -3, "max": 7, "step": 0.05},
+        {"min": 0, "max": 100, "values": [0, 1, 5, 20, 100]},
     ],
 )
 def test_a_slider_finds_its_way_back(control):
@@ -333,3 +520,47 @@ def test_a_slider_finds_its_way_back(control):
     back = ask(*(("kit/controls", "tickOf", [control, v]) for v in values))
     again = ask(*(("kit/controls", "valueAt", [control, t]) for t in back))
     assert again == values
+
+
+def least_over_whole_orders(sigma: float, rate: float, made: Federation) -> float:
+    """The accountant's ε with the orders 2 to 63 alone."""
+    orders = np.arange(2, 64)
+    one = _opacus_rdp().compute_rdp(q=rate, noise_multiplier=sigma, steps=1, orders=orders)
+    top = (-np.log(0.1 / made.population) - np.log(orders)) / (orders - 1) + np.log1p(-1 / orders)
+    return max(0.0, float((made.rounds * np.array(one) + top).min()))
+
+
+def test_the_plan_is_the_package_s():
+    """Bytes and seconds to six digits; ε too, but for whole Rényi orders, which bound it."""
+    keys = ("up", "down", "link", "client", "server", "server_in", "memory", "kept")
+    choices = data("plan")["defenses"]
+    places = settings("million-plan", 60)
+    for place, found in zip(places, computed("million-plan", places), strict=True):
+        choice = choices[int(place["choice"])]
+        n, population = min(place["cohort"], place["population"]), place["population"]
+        mean = choice["place"] == "mean"
+        text = choice["defense"].format(place["sigma"])
+        how = {"defense": text, "summing": choice["summing"], "mbit": place["mbit"]}
+        how["sampling"] = "poisson" if mean else "fixed"
+        made = Federation(n, population, place["rounds"], place["numbers"], **how)
+        ours = (made.bytes_up, made.bytes_down, made.seconds_link, made.seconds_client,
+                made.seconds_server, n * made.bytes_up, made.memory, made.memory_kept)  # fmt: skip
+        assert near([found[key] for key in keys], list(ours)), place
+        assert near(found["total"], made.rounds * n * (made.bytes_up + made.bytes_down))
+        assert found["others"] == (made.masks.others if made.masks else 0)
+        spent = made.epsilon
+        shown = next((e for e in spent.also if e.against == "sums"), spent)
+        if not choice["place"]:
+            assert math.isnan(found["epsilon"]) and spent.value is None
+        elif mean and n < population:
+            assert spent.value is not None
+            whole = least_over_whole_orders(place["sigma"], n / population, made)
+            assert near(found["epsilon"], whole, 1e-5), place
+            assert spent.value - 1e-6 <= whole < 1.4 * spent.value + 0.02, place
+        else:
+            assert near(found["epsilon"], shown.value, 1e-5), place
+
+
+def test_a_graph_has_as_many_neighbors_on_the_page():
+    sizes = [3, 50, 196, 200, 201, 1000, 12_345, 10**6, 10**8]
+    assert ask(*(("million-plan", "neighbors", [n]) for n in sizes)) == [*map(neighbors, sizes)]

@@ -126,6 +126,7 @@ LEADS = {
     "compare": "compare --images 1 --model mlp --steps 1 --quiet --attacks gs --defenses none",
     "train": "train --model mlp --clients 2 --rounds 1 --quiet",
     "epsilon": "epsilon",
+    "plan": "plan",
     "study": "study show modelcloak-fixed/epsilon",
     "fetch": "fetch mnist",
 }

@@ -1,4 +1,4 @@
-"""The report of torchvision's resnet18 on one photograph (chapter: your own run)."""
+"""The report of torchvision's resnet18 on single photographs (chapter: your own run)."""
 
 from __future__ import annotations
 
@@ -15,20 +15,24 @@ from ..base import Study
 def _settings(profile: str) -> dict:
     return {
         "data": "photos",
-        "image": 1,  # seed of the sample
+        "images": list(range(8)),  # seeds of the samples
         "network": 0,  # seed of the weights
-        "evaluations": [5, 60, *([2000] if profile == "gpu" else [])],
+        "evaluations": [5, 60, 300, *([2000] if profile == "gpu" else [])],
     }
 
 
 def _cells(settings: dict) -> list[dict]:
-    return [{"evaluations": n} for n in settings["evaluations"]]
+    return [
+        {"image": image, "evaluations": n}
+        for image in settings["images"]
+        for n in settings["evaluations"]
+    ]
 
 
 def reported(settings: dict, cell: dict) -> LeakReport:
     """As anybody would make it: a module, ``autograd.grad``, and ``report``."""
     photos = load(settings["data"])
-    x, y = photos.sample(1, seed=settings["image"])
+    x, y = photos.sample(1, seed=cell["image"])
     with seeded(settings["network"]):
         net = torchvision().models.resnet18(num_classes=photos.num_classes).eval()
     gradient = torch.autograd.grad(cross_entropy(net(x), y), list(net.parameters()))
@@ -65,7 +69,7 @@ def _compute(settings: dict, cell: dict) -> dict:
 STUDY = Study(
     name="your-own-run/photograph",
     about="the leak report of torchvision's resnet18, untrained, on the gradient of one photograph "
-    "of 32 × 32 pixels, by evaluations of each search",
+    "of 32 × 32 pixels, for eight photographs, by evaluations of each search",
     settings=_settings,
     cells=_cells,
     compute=_compute,

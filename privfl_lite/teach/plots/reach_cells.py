@@ -35,6 +35,11 @@ def cells(**where: Any) -> list[Cell]:
     return [c for c in result()["cells"] if at.items() <= c.items()]
 
 
+def cells_of_whole_batches() -> list[Cell]:
+    """Every cell of the map but those whose steps see a part of the batch."""
+    return [c for c in result()["cells"] if c["order"] == CENTER["order"]]
+
+
 def hits(cell: Cell, by: str = "pixels") -> tuple[list[int], list[int]]:
     """Images named, and images, for each network."""
     rows = cell["networks"]

@@ -37,8 +37,8 @@ for (let n = 1; n < 64; n += 1) FACTORIALS.push(FACTORIALS[n - 1] + Math.log(n))
 
 // Rényi DP of one release at the whole orders 2 to 63, and what (ε, δ) has on top (prop-rdp, 3).
 let last = {};
-function whole(sigma, rate) {
-  if (last.sigma === sigma && last.rate === rate) return last.orders;
+export function wholeOrders(sigma, rate, delta = DELTA) {
+  if (last.sigma === sigma && last.rate === rate && last.delta === delta) return last.orders;
   const orders = [];
   for (let a = 2; a < 64; a += 1) {
     const logs = [];
@@ -55,14 +55,14 @@ function whole(sigma, rate) {
     }
     const most = Math.max(...logs);
     const rdp = (most + Math.log(logs.reduce((sum, v) => sum + Math.exp(v - most), 0))) / (a - 1);
-    orders.push([rdp, (-Math.log(DELTA) - Math.log(a)) / (a - 1) + Math.log1p(-1 / a)]);
+    orders.push([rdp, (-Math.log(delta) - Math.log(a)) / (a - 1) + Math.log1p(-1 / a)]);
   }
-  last = { sigma, rate, orders };
+  last = { sigma, rate, delta, orders };
   return orders;
 }
 
 export function sampled(sigma, rate, rounds) {
-  const found = Math.min(...whole(sigma, rate).map(([rdp, top]) => rounds * rdp + top));
+  const found = Math.min(...wholeOrders(sigma, rate).map(([rdp, top]) => rounds * rdp + top));
   return Math.max(0, Math.min(found, between(sigma, rate, rounds)));
 }
 

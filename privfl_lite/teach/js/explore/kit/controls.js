@@ -1,5 +1,6 @@
 // One labeled slider for each setting. A control is
-//   { key, label, min, max, value, scale: "linear" | "log", step, whole, format }
+//   { key, label, min, max, value, scale: "linear" | "log", step, whole, values, wide, format }
+// and takes only `values`, from min to max, if it has some; `wide` gives it a row of its own.
 // The range input counts ticks from 0, so that a key press is one step on every scale.
 
 import { h } from "./dom.js";
@@ -12,11 +13,13 @@ export function clamp(value, low, high) {
 }
 
 export function ticks(control) {
+  if (control.values) return control.values.length - 1;
   if (control.step) return Math.round((control.max - control.min) / control.step);
   return control.whole ? Math.min(TICKS, control.max - control.min) : TICKS;
 }
 
 export function valueAt(control, tick) {
+  if (control.values) return control.values[tick];
   const share = tick / ticks(control);
   const { min, max } = control;
   const raw = control.scale === "log" ? min * (max / min) ** share : min + share * (max - min);
@@ -24,7 +27,11 @@ export function valueAt(control, tick) {
 }
 
 export function tickOf(control, value) {
-  const { min, max } = control;
+  const { min, max, values } = control;
+  if (values) {
+    const far = values.map((v) => Math.abs(v - value));
+    return far.indexOf(Math.min(...far));
+  }
   const v = clamp(value, min, max);
   const share =
     control.scale === "log" ? Math.log(v / min) / Math.log(max / min) : (v - min) / (max - min);
@@ -56,7 +63,7 @@ export function slider(control, value, onInput) {
   name.innerHTML = control.label;
   const element = h(
     "label",
-    { class: "pfx-control" },
+    { class: control.wide ? "pfx-control pfx-wide" : "pfx-control" },
     h("span", { class: "pfx-row" }, name, output),
     input,
   );

@@ -6,7 +6,7 @@
 //   draw(stage, r, s, change)   the picture; change({ key: value }) from a dragged handle
 //   hidden              settings that have no slider (their start), for handles
 
-import { clamp, shown, slider } from "./controls.js";
+import { clamp, shown, slider, tickOf, valueAt } from "./controls.js";
 import { h, s } from "./dom.js";
 import { Stage } from "./stage.js";
 import { dress } from "./style.js";
@@ -15,8 +15,10 @@ const PAUSE = 500; // ms without a move, after which a screen reader is told
 
 export function starts(explorable, given = {}) {
   const found = { ...structuredClone(explorable.hidden ?? {}) };
-  for (const c of explorable.controls)
+  for (const c of explorable.controls) {
     found[c.key] = clamp(Number(given[c.key] ?? c.value), c.min, c.max);
+    if (c.values) found[c.key] = valueAt(c, tickOf(c, found[c.key]));
+  }
   for (const key of Object.keys(explorable.hidden ?? {})) if (key in given) found[key] = given[key];
   return found;
 }
@@ -39,8 +41,8 @@ export function mount(el, explorable, { title, settings: given = {}, onChange } 
       slider(c, settings[c.key], (key, value) => change({ [key]: value })),
     ]),
   );
-  const count = explorable.controls.length;
-  const columns = `--pfx-columns:${count === 4 ? 2 : count};--pfx-few:${count === 4 ? 2 : 1}`;
+  const count = explorable.controls.filter((c) => !c.wide).length;
+  const columns = `--pfx-columns:${count > 3 ? 2 : count};--pfx-few:${count === 4 ? 2 : 1}`;
   const controls = h(
     "div",
     { class: "pfx-controls", style: columns },

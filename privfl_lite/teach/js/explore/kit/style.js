@@ -40,6 +40,7 @@ ${DARK_PAGES.map((page) => `${page} .pfx`).join(", ")} {${DARK}
 .pfx-controls { display: grid; grid-template-columns: repeat(var(--pfx-columns), minmax(0, 1fr)); gap: 4px 24px; margin: 8px 0 0; }
 .pfx-narrow .pfx-controls { grid-template-columns: repeat(var(--pfx-few), minmax(0, 1fr)); }
 .pfx-control { display: block; margin: 0; cursor: pointer; }
+.pfx-wide { grid-column: 1 / -1; }
 .pfx-row { display: flex; justify-content: space-between; gap: 10px; align-items: baseline; }
 .pfx-name { color: var(--pfx-ink); }
 .pfx-value { font-weight: 600; font-variant-numeric: tabular-nums; white-space: nowrap; }

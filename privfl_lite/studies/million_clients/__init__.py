@@ -1,0 +1,1 @@
+"""Studies of the chapter "At a million clients"."""
