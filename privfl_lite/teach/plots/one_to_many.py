@@ -15,7 +15,7 @@ from typing import Any
 import matplotlib.pyplot as plt
 import torch
 from matplotlib.figure import Figure
-from torch import Tensor, nn
+from torch import Tensor
 
 from ... import attacks, disk, models, stored
 from ...batches import Data
@@ -45,7 +45,7 @@ def held() -> list[Data]:
     return digits().clients(CLIENTS, "iid", IMAGES, seed=0)
 
 
-def model_fn() -> nn.Module:
+def model_fn() -> models.Net:
     return models.build("mlp", digits(), seed=3)
 
 
