@@ -18,8 +18,9 @@ class Effort:
     cap: int  # evaluations of such a search
     clients: tuple[int, int, int]  # "100", "1,000", and "10" of a wide network
     flower: tuple[int, int]  # times, and rounds each; no Flower with 0
+    flower_many: tuple[int, int]  # with 1,000 clients, where a round takes long
     growth: int  # points of each curve, from the smallest on
 
 
-FULL = Effort("full", 7, 3, 1.0, 32, 12, 600, (100, 1000, 10), (2, 6), 9)
-QUICK = Effort("quick", 2, 1, 0.1, 4, 1, 8, (4, 8, 2), (0, 0), 1)
+FULL = Effort("full", 7, 3, 1.0, 32, 12, 600, (100, 1000, 10), (2, 6), (1, 4), 9)
+QUICK = Effort("quick", 2, 1, 0.1, 4, 1, 8, (4, 8, 2), (0, 0), (0, 0), 1)

@@ -21,6 +21,7 @@ from .effort import Effort
 from .measure import Pair, Record, rounded
 
 ROOT = Path(__file__).parents[1]
+PATIENCE = 1200  # seconds for one side in a process of its own
 PER_CLIENT, SHAPE, PLAN = 50, (1, 28, 28), pf.Plan(eta=0.05, batch_size=10)
 
 
@@ -82,19 +83,24 @@ def first_share(effort: Effort) -> Record:
     return {"clock": "wall", "seconds": {"ours": [rounded(s) for s in taken]}}
 
 
-def flower(effort: Effort, net: str) -> Record:
-    """Wall seconds of a round after the first, on two cores; each side in processes of its own."""
-    times, rounds = effort.flower
+def flower(effort: Effort, net: str, which: int) -> Record:
+    """Wall seconds of a round after the first, on two cores; each side in processes of its own.
+
+    With the bytes that go down and up in a round.
+    """
+    times, rounds = effort.flower_many if which == 1 else effort.flower
     sides = ["ours", "flower"] if importlib.util.find_spec("flwr") else ["ours"]
-    record: Record = {"clock": "wall", "seconds": {}, "first_round": {}}
+    record: Record = {"clock": "wall", "seconds": {}, "first_round": {}, "bytes": {}}
     record["workers"] = our_workers().get("workers", 1)
     for _ in range(max(1, times)):
         for side in sides:
-            words = side, net, str(effort.clients[0]), str(max(2, rounds))
-            first, *rest = json.loads(_printed("-m", "benchmarks.simulation", *words))
+            words = side, net, str(effort.clients[which]), str(max(2, rounds))
+            played = json.loads(_printed("-m", "benchmarks.simulation", *words))
+            first, *rest = played["seconds"]
             who = "ours" if side == "ours" else "peer"
             record["seconds"].setdefault(who, []).extend(map(rounded, rest))
             record["first_round"].setdefault(who, []).append(rounded(first))
+            record["bytes"][who] = played["bytes"]
     return record
 
 
@@ -106,7 +112,11 @@ def our_workers() -> dict[str, int]:
 def _printed(*words: str) -> str:
     """The last line that a fresh Python prints."""
     env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run([sys.executable, *words], capture_output=True, text=True, env=env)
+    command = [sys.executable, *words]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, env=env, timeout=PATIENCE)
+    except subprocess.TimeoutExpired:  # Ray can hang where its start takes over 30 s
+        raise pf.PrivflError(f"{' '.join(words[:3])} did not end in {PATIENCE} s") from None
     if done.returncode:
         raise pf.PrivflError(f"{' '.join(words[:3])} failed: {done.stderr.strip()[-300:]}")
     return done.stdout.strip().splitlines()[-1]

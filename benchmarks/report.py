@@ -6,10 +6,11 @@ python -m benchmarks.report         writes all three anew from results.json
 from __future__ import annotations
 
 import json
+import statistics
 from pathlib import Path
 
 from . import growth
-from .measure import Record
+from .measure import Record, rounded
 from .rows import ROWS, Row
 
 HERE = Path(__file__).parent
@@ -122,6 +123,38 @@ def where(run: Record) -> str:
     return "\n".join(lines)
 
 
+def others(run: Record) -> str:
+    """Which rows were measured later, and in what circumstances."""
+    runs: dict[str, list[str]] = {}
+    for name, record in run["rows"].items():
+        if own := record.get("run"):
+            of = f"{own['date'][:10]}, commit `{own['commit'][:10]}`"
+            of += " with uncommitted changes" if own["uncommitted"] else ""
+            of += f", load before: {', '.join(map(str, own['load_before']))}"
+            runs.setdefault(of, []).append(f"`{name}` ({ROWS[name].work})")
+    return "".join(f" **Of another run** ({of}): {'; '.join(n)}." for of, n in runs.items())
+
+
+def rates(record: Record) -> dict[str, float]:
+    """Rounds per second of each side, from the median of its rounds."""
+    return {who: rounded(1 / statistics.median(taken)) for who, taken in record["seconds"].items()}
+
+
+def throughput(run: Record) -> str:
+    """Rounds per second and bytes of a round, in process and in Flower's simulation."""
+    head = ["work", "rounds a second, ours", "Flower", "MB a round, ours", "Flower"]
+    lines = [head, ["---"] * len(head)]
+    for name, record in run["rows"].items():
+        if ROWS[name].against != "Flower":
+            continue
+        per = [(rates(record), 1.0), (record.get("bytes", {}), 1e6)]
+        told = [
+            f"{v[who] / k:.3g}" if who in v else "–" for v, k in per for who in ("ours", "peer")
+        ]
+        lines.append([ROWS[name].work, *told])
+    return "\n".join(f"| {' | '.join(cell)} |" for cell in lines)
+
+
 def measured_text(run: Record) -> str:
     """All that README.md says of the run."""
     machine, versions = run["machine"], run["versions"]
@@ -136,7 +169,9 @@ def measured_text(run: Record) -> str:
     )
     if len(run["rows"]) < len(ROWS):
         about += f" **Unfinished: {len(run['rows'])} of {len(ROWS)} rows.**"
-    parts = [about, table(run), balance(run), "Searches until 30 dB:", arrivals(run)]
+    about += others(run)
+    parts = [about, table(run), balance(run), "Throughput:", throughput(run)]
+    parts += ["Searches until 30 dB:", arrivals(run)]
     return "\n\n".join([*parts, "Where our time goes, inside operators of PyTorch:", where(run)])
 
 
@@ -155,6 +190,9 @@ def summary(run: Record) -> Record:
         row, own = ROWS[name], ("value", "quartiles", "repeats")
         rows[name] = {"work": row.work, "against": row.against, "kind": row.kind, "aim": row.aim}
         rows[name] |= {key: record[key] for key in own}
+        if row.against == "Flower":
+            rows[name] |= {"rounds_per_second": rates(record), "load": record["load"]}
+            rows[name] |= {key: record[key] for key in ("bytes", "run") if key in record}
     return {key: run[key] for key in keys} | {"rows": rows}
 
 

@@ -48,9 +48,10 @@ def _fedavg(net: str, which: int, slow: bool = False) -> Row:
     return Row(work, "hand loop", "client", 1.2, job, slow=slow)
 
 
-def _flower(net: str) -> Row:
-    work = f"FedAvg, 100 clients × 50 images, {net}, two cores"
-    return Row(work, "Flower", "round", 3.0, lambda e: flower(e, net))
+def _flower(net: str, which: int) -> Row:
+    count = ("100", "1,000", "10")[which]
+    work = f"FedAvg, {count} clients × 50 images, {net}, two cores"
+    return Row(work, "Flower", "round", 3.0, lambda e: flower(e, net, which))
 
 
 ROWS: dict[str, Row] = {
@@ -94,8 +95,8 @@ ROWS: dict[str, Row] = {
         1.2,
         lambda e: fedavg_row(e, "cloak", 2),
     ),
-    "flower-lenet": _flower("lenet"),
-    "flower-lenet5": _flower("lenet5"),
+    "flower-lenet": _flower("lenet", 0),
+    "flower-lenet5": _flower("lenet5", 0),
     "entangle": Row(
         "a round of Model Entanglement, ten clients, lenet5",
         "plain FedAvg",

@@ -2,6 +2,7 @@
 
     python -m benchmarks.run            all of it, about 10 minutes on two quiet cores
     python -m benchmarks.run --quick    a minute of it, to see that it works
+    python -m benchmarks.run --rows flower-lenet       this row anew, among those that are stored
 
 What is finished is kept in a part file. A run that was interrupted goes on from there if code and
 machine are the same; else it starts anew, so that the stored file is one run of one commit.
@@ -141,10 +142,26 @@ def play(effort: Effort, out: Path) -> Record:
     return run
 
 
+def renew(names: list[str], effort: Effort, out: Path) -> Record:
+    """These rows anew, among the others of the stored run; each says of which run it is itself."""
+    run = json.loads(out.read_text(encoding="utf-8"))
+    own = ("commit", "uncommitted", "versions")
+    date, head = datetime.now(UTC).isoformat(timespec="seconds"), about(effort)
+    head = {"date": date, "load_before": load()} | {key: head[key] for key in own}
+    for name in names:
+        before = load()[0]
+        print(f"{name} …", end=" ", flush=True)
+        run["rows"][name] = measured(name, effort) | {"load": before, "run": head}
+        print(report.line(name, run["rows"][name]), flush=True)
+        write(out, run)
+    return run
+
+
 def main(words: list[str]) -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.run", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a minute of it; needs --out")
     parser.add_argument("--out", type=Path, default=report.RESULTS, help="the file to write")
+    parser.add_argument("--rows", nargs="+", choices=ROWS, metavar="ROW", help="only these, anew")
     args = parser.parse_args(words)
     if args.quick and args.out == report.RESULTS:
         parser.error("--quick proves nothing about speed: name another file with --out")
@@ -153,7 +170,8 @@ def main(words: list[str]) -> None:
     for package, name in PEERS.items():
         if version(package) is None:
             print(f"{name} is not installed, so its side is left out; to have it: make bench-peers")
-    run = play(QUICK if args.quick else FULL, args.out)
+    effort = QUICK if args.quick else FULL
+    run = renew(args.rows, effort, args.out) if args.rows else play(effort, args.out)
     if args.out == report.RESULTS:
         report.write_all(run)
     else:

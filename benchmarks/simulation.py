@@ -1,4 +1,4 @@
-"""One side of the comparison with Flower: prints the wall seconds of each round as JSON.
+"""One side of the comparison with Flower: prints wall seconds of each round, and bytes, as JSON.
 
     python -m benchmarks.simulation ours|flower NET CLIENTS ROUNDS
 
@@ -22,6 +22,7 @@ import privfl_lite as pf
 
 from . import hand_loop
 from .federated import PLAN, built, noise_client, our_workers
+from .measure import Record
 
 QUIET = {
     "FLWR_TELEMETRY_ENABLED": "0",
@@ -31,15 +32,17 @@ QUIET = {
 }
 
 
-def ours(net: str, count: int, rounds: int) -> list[float]:
-    """``pf.FedAvg``, with two workers where it takes them."""
+def ours(net: str, count: int, rounds: int) -> Record:
+    """``pf.FedAvg``, with two workers where it takes them; bytes that would go down and up."""
     clients = [noise_client(i) for i in range(count)]
     run = pf.FedAvg(built(net), clients, rounds, PLAN, show=False, **our_workers())
-    return [report.seconds for report in run]
+    seconds = [report.seconds for report in run]
+    sent = sum(t.numel() * t.element_size() for t in run.model.state_dict().values())
+    return {"seconds": seconds, "bytes": 2 * count * sent}
 
 
-def flower(net: str, count: int, rounds: int) -> list[float]:
-    """Flower's simulation of the same clients."""
+def flower(net: str, count: int, rounds: int) -> Record:
+    """Flower's simulation of the same clients; bytes of the records of arrays, down and up."""
     os.environ |= QUIET | {"FLWR_HOME": tempfile.mkdtemp()}
     from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
     from flwr.clientapp import ClientApp
@@ -47,7 +50,7 @@ def flower(net: str, count: int, rounds: int) -> list[float]:
     from flwr.serverapp.strategy import FedAvg
     from flwr.simulation import run_simulation
 
-    client, server, marks = ClientApp(), ServerApp(), []
+    client, server, marks, sizes = ClientApp(), ServerApp(), [], []
 
     @client.train()
     def train(message, context):
@@ -68,13 +71,14 @@ def flower(net: str, count: int, rounds: int) -> list[float]:
 
     def note(server_round, arrays):
         marks.append(time.perf_counter())
+        sizes.append(2 * count * arrays.count_bytes())
 
     resources = {"client_resources": {"num_cpus": 1, "num_gpus": 0.0}}
     resources["init_args"] = {"num_cpus": 2, "include_dashboard": False, "log_to_driver": False}
     run_simulation(server, client, count, backend_config=resources)
     if len(marks) != rounds + 1:
         raise pf.PrivflError(f"Flower finished {len(marks) - 1} of {rounds} rounds")
-    return [b - a for a, b in pairwise(marks)]
+    return {"seconds": [b - a for a, b in pairwise(marks)], "bytes": sizes[-1]}
 
 
 def main(side: str, net: str, clients: str, rounds: str) -> None:

@@ -6,14 +6,17 @@ import copy
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import torch
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg, Strategy
+from safetensors.torch import save as to_bytes
 from torch import nn
 
+from .. import disk
 from ..client import server_copy
 from ..defenses.base import Defense, Memory
 from ..models import Net, wrap
@@ -41,6 +44,19 @@ class Seen:
     def silent(self) -> int:
         """Nodes of which nothing came, not even an error: Flower itself does not count them."""
         return self.asked - len(self.clients) - self.failed
+
+    def save(self, folder: str | Path) -> None:
+        """Weights as ``before.safetensors`` went down and ``client-….safetensors`` came back.
+
+        ``privfl report --model-file before.safetensors --upload client-0.safetensors`` reads them.
+        """
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        for client, upload in zip(self.clients, self.uploads, strict=True):
+            before = {n: upload.model.state_dict()[n].cpu() for n in upload.tensors}
+            after = {n: t + upload.tensors[n][0].cpu() for n, t in before.items()}
+            disk.write(folder / "before.safetensors", to_bytes(before), private=True)
+            disk.write(folder / f"client-{client}.safetensors", to_bytes(after), private=True)
 
     def __str__(self) -> str:
         sizes = f"{min(self.examples)} to {max(self.examples)}" if self.examples else "no"
@@ -92,9 +108,10 @@ class Tap(Strategy):
         return to_record({n: state[n] for n in travelling(self.model, self.defense)})
 
     def final(self, arrays: ArrayRecord) -> Net:
-        """The model with these arrays in it."""
+        """The model with these arrays in it; Flower returns none where nobody ever answered."""
         net = copy.deepcopy(self.model)
-        load(net, arrays, self.defense)
+        if arrays:
+            load(net, arrays, self.defense)
         return net
 
     def summary(self) -> None:

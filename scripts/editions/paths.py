@@ -82,7 +82,7 @@ def stops(index: Index | None = None, root: Path = ROOT) -> list[Stop]:
 
 def coming(root: Path = ROOT) -> dict[str, str]:
     """Caption -> what it will hold, of the parts that _toc.yml does not have yet."""
-    return {k: v for k, v in read_map(root)["coming"].items() if k not in parts(root)}
+    return {k: v for k, v in read_map(root).get("coming", {}).items() if k not in parts(root)}
 
 
 def hours(found: list[Stop], way: str) -> int:

@@ -163,6 +163,30 @@ def test_a_run_goes_on_where_it_was_and_never_mixes_two(tmp_path, monkeypatch, c
     assert run.play(QUICK, out)["growth"]["a"] == {"ours": []}
 
 
+def test_single_rows_are_put_into_the_stored_run_and_say_where_they_are_from(tmp_path, monkeypatch):
+    old = json.loads(report.RESULTS.read_text(encoding="utf-8"))
+    out = tmp_path / "results.json"
+    out.write_text(json.dumps(old), encoding="utf-8")
+    row = {"value": 2.0, "quartiles": [1.5, 2.5], "repeats": 2}
+    row |= {"bytes": {"ours": 2e6, "peer": 3e6}, "seconds": {"ours": [0.25], "peer": [0.4, 0.6]}}
+    monkeypatch.setattr(run, "measured", lambda name, effort: dict(row))
+    held = run.renew(["flower-lenet"], QUICK, out)
+    assert json.loads(out.read_text(encoding="utf-8")) == held
+    new = held["rows"].pop("flower-lenet")
+    assert held["rows"] == {k: v for k, v in old["rows"].items() if k != "flower-lenet"}
+    assert {k: held[k] for k in held if k != "rows"} == {k: old[k] for k in old if k != "rows"}
+    assert set(new["run"]) == {"date", "load_before", "commit", "uncommitted", "versions"}
+    assert new["run"]["commit"] == run.git("rev-parse", "HEAD")
+    mine = {**old, "rows": {"flower-lenet": new}}
+    said = f"**Of another run** ({new['run']['date'][:10]}, commit `{new['run']['commit'][:10]}`"
+    assert said in report.measured_text(mine) and "`flower-lenet`" in report.others(mine)
+    assert report.others({"rows": {"gs-lenet": row}}) == ""
+    assert report.throughput(mine).splitlines()[2].endswith("two cores | 4 | 2 | 2 | 3 |")
+    shown = report.summary(mine)["rows"]["flower-lenet"]
+    assert shown["run"] == new["run"] and shown["bytes"] == row["bytes"] and "load" in shown
+    assert shown["rounds_per_second"] == {"ours": 4.0, "peer": 2.0}
+
+
 def test_only_turns_in_which_both_arrive_count():
     record = {"seconds": {"ours": [1.0, 2.0, 3.0], "peer": [3.0, 1.0, 3.0]}}
     assert measure.compared(record, "peer / ours")["value"] == 1.0

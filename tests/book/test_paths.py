@@ -54,7 +54,7 @@ def root(tmp_path):
 def change(root, key: str, value: dict) -> None:
     path = root / "book" / "map.yml"
     known = yaml.safe_load(path.read_text(encoding="utf-8"))
-    known[key] |= value
+    known[key] = {**known.get(key, {}), **value}
     path.write_text(yaml.safe_dump(known), encoding="utf-8")
 
 

@@ -9,12 +9,13 @@ DEFENSES = {
     "prune": pf.defenses.Prune(0.9, feedback=True),
     "modelcloak": pf.defenses.ModelCloak(clip=2, sigma=5),
 }
+HELD = DIGITS.clients(333, "iid", 12, seed=0)
 
 
 def model_fn():
     return pf.models.build("mlp", DIGITS, seed=3)
 
 
-def data_fn(client, clients=2, images=12):
+def data_fn(client):
     """Images and labels of one client. Here digits are dealt out; yours come from a disk."""
-    return DIGITS.clients(clients, "iid", images, seed=0)[client]
+    return HELD[client % len(HELD)]
