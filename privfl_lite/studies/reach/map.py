@@ -54,7 +54,8 @@ def _settings(profile: str) -> dict:
         "batches": [1, 2, 4, 8, 16, 32, *([64, 128] if large else [])],
         "steps": [1, 4, 20],
         "ages": [0, 1, 5, 20, 100],
-        "data": ["faces", "photos", *(["cifar10"] if large else [])],
+        "data": ["faces", "photos", "cifar10"],
+        "color": {"data": "cifar10", "batches": [2, 4, 8], "images": 100 if large else 8},
         "seeds": list(range(3)),
         "images": 100 if large else 16,  # for each network; a batch that is larger is one upload
         "images_search": 100 if large else 8,
@@ -81,6 +82,7 @@ def _cells(settings: dict) -> list[dict]:
 def places(settings: dict) -> list[dict]:
     """Where attackers are measured: network, data, batch, steps, order and age."""
     at, late = dict(settings["center"]), settings["ages"][3:]
+    large = settings["images_dear"] == settings["images"]  # nothing is too dear: the profile gpu
     batches, steps = settings["batches"], settings["steps"]
     found = [{**at, "net": DENSE, "batch": b, "age": a} for b in batches for a in settings["ages"]]
     found += [{**at, "net": DENSE, "batch": b, "steps": s} for b in batches for s in steps]
@@ -92,9 +94,14 @@ def places(settings: dict) -> list[dict]:
     found += [{**at, "net": DENSE, "batch": 4, "steps": s, "order": DRAWN} for s in steps[1:]]
     shallow = [net for net in NETS if net not in DEEP]
     found += [{**at, "net": n, "age": a} for n in shallow for a in (0, late[-1])]
+    color = {**at, "data": settings["color"]["data"]}
+    found += [{**color, "net": n} for n in (*shallow, *(settings["deep"] if large else ()))]
+    found += [
+        {**color, "net": n, "batch": b} for n in (DENSE, CONV) for b in settings["color"]["batches"]
+    ]
     found += [{**at, "net": CONV, "steps": s} for s in steps]
     found += [{**at, "net": net} for net in settings["deep"]]
-    if settings["images_dear"] == settings["images"]:  # nothing is too dear: the profile gpu
+    if large:
         found += [{**at, "net": CONV, "batch": 4, "steps": s} for s in steps[1:]]
         found += [{**at, "net": CONV, "batch": 4, "steps": s, "order": DRAWN} for s in steps[1:]]
         found += [{**at, "net": CONV, "data": name} for name in settings["data"]]
@@ -143,7 +150,8 @@ def network(settings: dict, cell: dict, seed: int) -> models.Net:
 
 def is_dear(settings: dict, cell: dict) -> bool:
     """Whether a search takes so long here that it is given fewer images and evaluations."""
-    return cell["net"] in DEEP or cell["steps"] >= settings["dear"]
+    colored = cell["data"] == settings["color"]["data"]
+    return colored or cell["net"] in DEEP or cell["steps"] >= settings["dear"]
 
 
 def plan_of(settings: dict, cell: dict) -> Plan | None:
@@ -176,10 +184,12 @@ def _attack(settings: dict, cell: dict) -> attacks.Attack:
 
 def private(settings: dict, cell: dict, seed: int, ds: Dataset) -> tuple[Tensor, Tensor, Tensor]:
     """Private images and labels, test images all; and the others in the gallery."""
-    count, batch = settings["images"], cell["batch"]
+    count, batch, color = settings["images"], cell["batch"], settings["color"]
     if cell["attack"] in SEARCHES:
         count = settings["images_dear" if is_dear(settings, cell) else "images_search"]
         count = settings["images_deep"] if cell["net"] in DEEP else count
+    elif cell["data"] == color["data"]:
+        count = color["images"]
     count = min(count, len(ds.y_test)) // batch * batch
     return _drawn(ds, max(batch, count), seed, settings["gallery"])
 

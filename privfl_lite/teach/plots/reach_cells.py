@@ -140,6 +140,24 @@ def network_rows(nets: Sequence[str], ages: Sequence[int]) -> list[dict[str, Any
     ]
 
 
+def color_rows(batches: Sequence[int], score: str = "named") -> list[dict[str, Any]]:
+    """CIFAR-10, one step, untrained: a line for each network and attack, a column for each batch.
+
+    ``score``: the share "named" among 100 by pixels, or the share that is "exact"."""
+    lines: dict[tuple[str, str], dict[str, Any]] = {}
+    for batch in batches:
+        for cell in (c for c in cells(data="cifar10", batch=batch) if "networks" in c):
+            line = lines.setdefault((cell["net"], cell["attack"]), {"network": cell["net"]})
+            line["attack"] = short(cell)
+            line[head(batch)] = named(cell) if score == "named" else exact(cell)
+    return list(lines.values())
+
+
+def head(batch: int) -> str:
+    """A column of ``color_rows``."""
+    return f"{batch} image{'s' * (batch > 1)}"
+
+
 def refusals() -> dict[str, list[str]]:
     """Sentence of an attack -> the networks at which it was said."""
     said: dict[str, list[str]] = {}
