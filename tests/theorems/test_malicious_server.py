@@ -662,8 +662,9 @@ def test_prop_fishing():
         for a, b, t in zip(first[:-1], second[:-1], parts, strict=True):
             close(a - b, -gain * t / B)
         assert -B * (first[-1] - second[-1])[c] == pytest.approx(above)
-    soft = answer(-float(order[-2] + order[-1]) / 2)  # a cut that is not steep lets all bite a bit
-    assert abs(B * (answer(-1e9)[-1] - soft[-1])[c] + 1) > 0.1
+    v, gain = float(order[-2] + order[-1]) / 2, 0.1  # a cut that is not steep lets all bite a bit
+    soft = answer(-1e9, gain)[-1] - answer(-gain * v, gain)[-1]
+    assert abs(B * soft[c] + 1) > 0.1
     moved = answer(-gain * v, gain, x + 0.1)  # and another batch leaves what does not cancel
     assert (first[0] - moved[0] + gain * parts[0] / B).abs().max() > 1
 
