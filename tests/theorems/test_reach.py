@@ -406,3 +406,23 @@ def test_what_the_chapter_says_of_noise():
     runs = [c["runs"] for c in STUDIES["reach/spear"].show()["cells"] if c["sigma"]]
     assert [sum(r["exact"] == 4 for r in some) for some in runs] == [16, 2, 0, 0, 0]
     assert not any(r["sure"] and r["exact"] < 4 for some in runs for r in some)
+
+
+def test_what_the_chapter_says_of_color():
+    from privfl_lite.teach.plots import reach_cells as cells
+
+    named, exact = (
+        {(r["network"], r["attack"]): r for r in cells.color_rows((1, 2, 4, 8), *kind)}
+        for kind in ((), ("exact",))
+    )
+    heads = [cells.head(b) for b in (2, 4, 8)]
+    one = cells.head(1)
+    for reader in ("SPEAR", "components"):
+        assert all(named["MLP ReLU", reader][h].value == 1 for h in heads)
+    assert exact["LeNet sigmoid", "recursive"][one].value == 1  # of 24
+    found = {a: named["LeNet sigmoid", a] for a in ("L-BFGS", "GS")}
+    assert max(f[one].value for f in found.values()) == 7 / 12
+    assert all(exact["LeNet sigmoid", a][one].value == 0 for a in found)
+    assert max(f[h].value for f in found.values() for h in heads) == 2 / 12
+    assert named["LeNet ReLU", "recursive"][one].value == 6 / 24
+    assert named["LeNet ReLU", "GS"][one].value == 8 / 12
