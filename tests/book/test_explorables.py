@@ -68,14 +68,14 @@ def test_the_map_takes_new_cells_as_they_come(monkeypatch):
     """New data at the end, an age and a batch of its own; where all refuse, no number."""
     whole = explore_reach.reach_cells.result()
     cell = next(c for c in whole["cells"] if c["net"] == "LeNet sigmoid")
-    new = [{**cell, "data": "cifar10", "batch": 64, "age": 7}]
+    new = [{**cell, "data": "svhn", "batch": 64, "age": 7}]
     refused = {k: v for k, v in cell.items() if k != "networks"} | {"refused": "It ends here."}
-    new.append({**refused, "data": "cifar10", "batch": 2})
+    new.append({**refused, "data": "svhn", "batch": 2})
     more = {**whole, "cells": [*whole["cells"], *new]}
     before = explore_reach.places()
     monkeypatch.setattr(explore_reach.reach_cells, "result", lambda: more)
-    assert explore_reach.places() == [*before, ("LeNet sigmoid", "cifar10")]
-    rows = explore_reach.measured("LeNet sigmoid", "cifar10")
+    assert explore_reach.places() == [*before, ("LeNet sigmoid", "svhn")]
+    rows = explore_reach.measured("LeNet sigmoid", "svhn")
     assert rows[0] == [2, 1, 0, None]
     assert rows[1][:4] == [64, 1, 7, rows[1][3]] and rows[1][3]
 

@@ -411,18 +411,23 @@ def test_what_the_chapter_says_of_noise():
 def test_what_the_chapter_says_of_color():
     from privfl_lite.teach.plots import reach_cells as cells
 
-    named, exact = (
-        {(r["network"], r["attack"]): r for r in cells.color_rows((1, 2, 4, 8), *kind)}
-        for kind in ((), ("exact",))
-    )
-    heads = [cells.head(b) for b in (2, 4, 8)]
-    one = cells.head(1)
+    def shares(kind: str) -> dict[tuple[str, str], dict[int, float]]:
+        return {
+            (r["network"], r["attack"]): {
+                b: float(getattr(r[head], "value", r[head]))
+                for b in (1, 2, 4, 8)
+                if (head := cells.head(b)) in r
+            }
+            for r in cells.color_rows((1, 2, 4, 8), kind)
+        }
+
+    named, exact = shares("named"), shares("exact")
     for reader in ("SPEAR", "components"):
-        assert all(named["MLP ReLU", reader][h].value == 1 for h in heads)
-    assert exact["LeNet sigmoid", "recursive"][one].value == 1  # of 24
-    found = {a: named["LeNet sigmoid", a] for a in ("L-BFGS", "GS")}
-    assert max(f[one].value for f in found.values()) == 7 / 12
-    assert all(exact["LeNet sigmoid", a][one].value == 0 for a in found)
-    assert max(f[h].value for f in found.values() for h in heads) == 2 / 12
-    assert named["LeNet ReLU", "recursive"][one].value == 6 / 24
-    assert named["LeNet ReLU", "GS"][one].value == 8 / 12
+        assert all(named["MLP ReLU", reader][b] == 1 for b in (2, 4, 8))
+    assert exact["LeNet sigmoid", "recursive"] == {1: 1}  # of 24
+    found = [named["LeNet sigmoid", a] for a in ("L-BFGS", "GS")]
+    assert max(f[1] for f in found) == pytest.approx(7 / 12)
+    assert all(exact["LeNet sigmoid", a][1] == 0 for a in ("L-BFGS", "GS"))
+    assert max(f[b] for f in found for b in (2, 4, 8)) == pytest.approx(2 / 12)
+    assert named["LeNet ReLU", "recursive"][1] == 6 / 24
+    assert named["LeNet ReLU", "GS"][1] == pytest.approx(8 / 12)
