@@ -24,7 +24,7 @@ NBVAL  := --nbval-lax --nbval-kernel-name wheel --nbval-sanitize-with tests/nbva
           --nbval-cell-timeout 300
 
 .PHONY: help book test test-fast test-data wheel lint lab bench bench-peers clean distclean setup lock browser \
-        vendor chapters instructor slides lab-full pdf flower flower-demo otter labs grade
+        vendor chapters instructor slides lab-full pdf guide flower flower-demo otter labs grade
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -51,6 +51,9 @@ pdf: book ## print the whole book to _build/privfl_lite.pdf (needs Chromium; a f
 	@echo "Printing the book"
 	@$(PY) scripts/print_book.py $(PAGES)
 	@$(MAKE) --no-print-directory book
+
+guide: book ## print the instructor guide to _build/instructor-guide.pdf (needs Chromium)
+	@$(PY) scripts/print_book.py instructors ethics --to _build/instructor-guide.pdf
 
 # Lint and tests all run, whatever fails first; pytest's summary is the last line.
 test: $(STAMP) vendor browser wheel flower otter ## run everything: lint, types, tests, notebooks, strict book, links, browser

@@ -1,6 +1,6 @@
 """Print the built book as one PDF: `make pdf` writes _build/privfl_lite.pdf.
 
-    python scripts/print_book.py [PAGE …]      # only these, such as intro dcs2: a quick look
+    python scripts/print_book.py [PAGE …] [--to FILE]    # only these, such as intro dcs2
 
 All pages of _toc.yml are put on one page, whose links lead from chapter to chapter, and Chromium
 prints it. It prints twice: on which page a chapter begins is known only then, and the list of
@@ -9,6 +9,7 @@ contents is filled with those numbers. Solutions and folded code stay on the sit
 
 from __future__ import annotations
 
+import argparse
 import re
 import sys
 from collections.abc import Sequence
@@ -180,6 +181,10 @@ def first_pages(pdf: Path, count: int) -> list[int]:
     return [reader.get_destination_page_number(entry) + 1 for entry in tops]
 
 
+# Pages without formulas bring no MathJax.
+TYPESET = "!window.MathJax || MathJax.startup.promise.then(() => true)"
+    "!window.MathJax || MathJax.startup.promise.then(() => true)"  # some pages have no formulas
+)
 FILL = "([slug, n]) => { document.querySelector(`[data-page='${slug}']`).textContent = n; }"
 PRINT = {
     "outline": True,
@@ -207,7 +212,7 @@ def print_with(browser: Browser, site: Path, target: Path, only: Sequence[str] =
         page.set_default_timeout(WAIT)
         page.route(f"{address}/{PAGE}", lambda r: r.fulfill(body=html, content_type="text/html"))
         page.goto(f"{address}/{PAGE}", wait_until="load")
-        page.wait_for_function("MathJax.startup.promise.then(() => true)")
+        page.wait_for_function(TYPESET)
         page.pdf(path=target, **PRINT)
         numbers = first_pages(target, len(slugs))
         for slug, number in zip(slugs, numbers, strict=True):
@@ -220,12 +225,16 @@ def print_with(browser: Browser, site: Path, target: Path, only: Sequence[str] =
 
 
 def main() -> int:
+    parser = argparse.ArgumentParser(description="Print pages of the built book as one PDF.")
+    parser.add_argument("pages", nargs="*", help="their names (default: all)")
+    parser.add_argument("--to", type=Path, default=TARGET, help="the PDF to write")
+    asked = parser.parse_args()
     try:
-        count = print_book(only=sys.argv[1:])
+        count = print_book(target=asked.to, only=asked.pages)
     except CannotPrint as error:
         print(error, file=sys.stderr)
         return 1
-    print(f"{count} pages of the site printed: {TARGET.relative_to(ROOT)}")
+    print(f"{count} pages of the site printed: {asked.to.resolve().relative_to(ROOT)}")
     return 0
 
 
