@@ -183,8 +183,6 @@ def first_pages(pdf: Path, count: int) -> list[int]:
 
 # Pages without formulas bring no MathJax.
 TYPESET = "!window.MathJax || MathJax.startup.promise.then(() => true)"
-    "!window.MathJax || MathJax.startup.promise.then(() => true)"  # some pages have no formulas
-)
 FILL = "([slug, n]) => { document.querySelector(`[data-page='${slug}']`).textContent = n; }"
 PRINT = {
     "outline": True,
