@@ -10,7 +10,7 @@ import json
 import re
 import textwrap
 from functools import lru_cache
-from typing import Any
+from typing import Any, cast
 
 import matplotlib.pyplot as plt
 import torch
@@ -80,7 +80,7 @@ def about() -> None:
 def reply(defense: str, client: int) -> dict[str, Tensor]:
     """The weights that a node of the deployment sent back in round 1, by name."""
     path = stored.find(f"one-to-many/{defense}-client-{client}.safetensors")
-    return stored.read_tensors(path)  # type: ignore[return-value]
+    return cast(dict[str, Tensor], stored.read_tensors(path))
 
 
 # What can be read
