@@ -98,7 +98,7 @@ def test_suggest_edit_leads_to_the_text_that_people_edit(pages):
 @pytest.mark.book
 def test_next_leads_a_reader_through_the_chapters(pages):
     order = ["intro", *CHAPTERS]
-    for slug, after in zip(order, [*CHAPTERS, "ledger"], strict=True):
+    for slug, after in zip(order, [*CHAPTERS, "exercises"], strict=True):
         assert pages[f"book/{slug}"].select_one("a.right-next")["href"] == f"{after}.html"
     button = pages["book/intro"].select_one(".pf-strip a")
     assert button["href"].startswith("federated-learning.html") and "Start here" in button.text

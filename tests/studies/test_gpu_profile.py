@@ -76,6 +76,10 @@ TOY: dict[str, dict] = {  # study -> what else is made small, by the names of it
     "membership/attack": {
         "central": 8, "central_steps": 2, "every": 1, "references": 4, "large_budget": 30,
     },
+    "million-clients/measured": {
+        "clients": {"lenet": [3], "mlp": [3]}, "kept": [3], "numbers": [9],
+        **{name: [3] for name in ("wide", "masks", "shares", "unmask")},
+    },
     "modelcloak-dynamic/training": {
         "per_round": 2, "fade_rounds": [0, 1], "fade_images": 2, "fade_steps": 2,
     },
@@ -104,10 +108,6 @@ TOY: dict[str, dict] = {  # study -> what else is made small, by the names of it
     },
     "through-the-layers/trained": {},
     "what-epsilon-buys/attack": {},
-    "million-clients/measured": {
-        "clients": {"lenet": [3], "mlp": [3]}, "kept": [3], "numbers": [9],
-        **{name: [3] for name in ("wide", "masks", "shares", "unmask")},
-    },
     "your-own-run/causes": {"networks": [0]},
     "your-own-run/photograph": {"evaluations": [2]},
 }  # fmt: skip

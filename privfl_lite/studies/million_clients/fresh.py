@@ -12,6 +12,7 @@ import torch
 
 from ... import models
 from ...federated import FedAvg
+from ...runtime import device
 from ...wire import Plan
 
 STATUS = Path("/proc/self/status")
@@ -33,7 +34,8 @@ def peak(settings: dict, clients: int, kept: bool) -> int:
 def _measure(pipe: Connection, settings: dict, clients: int, kept: bool) -> None:
     images, plan = settings["images"], Plan(eta=settings["eta"], batch_size=settings["batch"])
     model = models.build("mlp", (1, 28, 28), 10, hidden=(16,))  # the study's "mlp"
-    data = torch.rand(images, *model.shape), torch.arange(images) % 10
+    at = device()
+    data = torch.rand(images, *model.shape, device=at), torch.arange(images, device=at) % 10
     FedAvg(model, [data] * 10, 1, plan, show=False).finish()
     many = [data] * clients  # the same images for all: they are no part of a real server
     made = FedAvg(model, many, 1, plan, show=False, keep_uploads=kept)

@@ -113,7 +113,7 @@ def mean(settings: dict, cell: dict) -> dict:
     """Adding up so many uploads, one after the other as they would arrive, and the model's step."""
     model = built(cell["net"])
     sizes = dict.fromkeys(range(cell["clients"]), settings["images"])
-    row = {n: torch.zeros(1, *p.shape) for n, p in model.named_parameters()}
+    row = {n: torch.zeros_like(p)[None] for n, p in model.named_parameters()}
 
     def once() -> None:
         total = Mean(sizes, "examples", cell["clients"], {})

@@ -150,7 +150,7 @@ def network(settings: dict, cell: dict, seed: int) -> models.Net:
 
 def is_dear(settings: dict, cell: dict) -> bool:
     """Whether a search takes so long here that it is given fewer images and evaluations."""
-    colored = cell["data"] == settings["color"]["data"]
+    colored = cell["data"] == settings.get("color", {}).get("data")  # red-team/* have none
     return colored or cell["net"] in DEEP or cell["steps"] >= settings["dear"]
 
 
@@ -184,11 +184,11 @@ def _attack(settings: dict, cell: dict) -> attacks.Attack:
 
 def private(settings: dict, cell: dict, seed: int, ds: Dataset) -> tuple[Tensor, Tensor, Tensor]:
     """Private images and labels, test images all; and the others in the gallery."""
-    count, batch, color = settings["images"], cell["batch"], settings["color"]
+    count, batch, color = settings["images"], cell["batch"], settings.get("color", {})
     if cell["attack"] in SEARCHES:
         count = settings["images_dear" if is_dear(settings, cell) else "images_search"]
         count = settings["images_deep"] if cell["net"] in DEEP else count
-    elif cell["data"] == color["data"]:
+    elif cell["data"] == color.get("data"):
         count = color["images"]
     count = min(count, len(ds.y_test)) // batch * batch
     return _drawn(ds, max(batch, count), seed, settings["gallery"])

@@ -13,16 +13,16 @@ PLACES = {  # name: what carries the letters, what may fail
     "a simulation": ("messages,\nworkers take turns", "a client\nmay refuse"),
     "a deployment": ("TLS, node keys,\none process each", "a node may\nbe gone"),
 }
-WIDTH = 4.9
+WIDTH = 4.7
 
 
 def draw() -> Figure:
     """Three columns: the server, what carries letters, the client, which is the same in all."""
-    fig, ax = paper(15.6, 10.4)
+    fig, ax = paper(14.9, 10.4)
     for k, (name, (carrier, loss)) in enumerate(PLACES.items()):
-        _place(ax, 0.3 + 5.1 * k, name, carrier, loss)
-    ax.plot([0.3, 15.3], [0.55, 0.55], color=COLORS["good"], lw=3)
-    write(ax, 7.8, 0.2, "the same task.py, the same bits to rounding", COLORS["good"])
+        _place(ax, 0.2 + 4.9 * k, name, carrier, loss)
+    ax.plot([0.2, 14.7], [0.55, 0.55], color=COLORS["good"], lw=3)
+    write(ax, 7.45, 0.2, "the same task.py, the same bits to rounding", COLORS["good"])
     return fig
 
 

@@ -137,8 +137,11 @@ def hook() -> Figure:
 
 def reading(defense: str, read: str) -> Figure:
     """The twelve images of the first node, and what is found in its reply, read so."""
-    fig, axes = plt.subplots(2, IMAGES, figsize=(7.0, 1.6))
-    count = rows(axes, data_fn(0)[0], read_as(defense, read))
+    half, count, x = IMAGES // 2, 0, data_fn(0)[0]
+    fig, axes = plt.subplots(4, half, figsize=(4.4, 3.3))
+    for k in (0, 1):
+        part = x[half * k : half * (k + 1)]
+        count += rows(axes[2 * k : 2 * k + 2], part, read_as(defense, read))
     fig.suptitle(f"{count} of {IMAGES} exact", color=COLORS["attack"], fontsize=11)
     return fig
 
