@@ -87,7 +87,7 @@ class Quiz(SphinxDirective):
 def last_chapters() -> dict[str, int]:
     """Last page of each numbered part of _toc.yml -> number of the part."""
     toc = yaml.safe_load((ROOT / "_toc.yml").read_text(encoding="utf-8"))
-    parts = [part for part in toc["parts"] if part.get("numbered")]
+    parts = [part for part in toc.get("parts", []) if part.get("numbered")]
     return {part["chapters"][-1]["file"]: number for number, part in enumerate(parts, 1)}
 
 
