@@ -155,8 +155,8 @@ export const explorable = {
     { key: "rounds", label: "rounds T", min: 1, max: 10000, scale: "log", whole: true, value: 1000 },
     { key: "numbers", label: "numbers in an upload d", min: 1000, max: 1e9, scale: "log", whole: true, value: 1e6, format: big },
     { key: "mbit", label: "link, Mbit/s", min: 0.1, max: 1000, scale: "log", value: 10 },
-    { key: "choice", label: "defense", min: 0, max: defenses.length - 1, whole: true, value: defenses.findIndex((d) => d.place === "mean"), format: (v) => defenses[v].name },
     { key: "sigma", label: "noise multiplier σ", min: 0.3, max: 100, scale: "log", value: 1 },
+    { key: "choice", label: "defense", min: 0, max: defenses.length - 1, whole: true, value: defenses.findIndex((d) => d.place === "mean"), format: (v) => defenses[v].name },
   ],
   compute,
   readouts: (r) => [
