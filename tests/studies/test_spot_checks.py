@@ -225,8 +225,8 @@ def test_refusals_are_the_sentences_of_today(name):
     settings = study.settings("cpu") | ({"seeds": [0]} if name == "reach/map" else {})
     status = pf.assets.status()
     for cell in study.cells(settings):
-        if status.get(cell.get("data"), "ready") != "ready":
-            continue
+        if cell.get("data") == "cifar10" and status["cifar10"] != "ready":
+            continue  # comes with no package
         (row,) = [r for r in study.show()["cells"] if cell.items() <= r.items()]
         if "refused" in row and cell.get("age", 0) == 0:
             assert study.compute(settings, cell)["refused"] == row["refused"]

@@ -148,10 +148,14 @@ def network(settings: dict, cell: dict, seed: int) -> models.Net:
     return _trained(cell["net"], cell["data"], seed, key)[cell["age"]]
 
 
+def is_color(settings: dict, cell: dict) -> bool:
+    """Whether the pictures are those of ``color``, which red-team/* do not have."""
+    return "color" in settings and cell["data"] == settings["color"]["data"]
+
+
 def is_dear(settings: dict, cell: dict) -> bool:
     """Whether a search takes so long here that it is given fewer images and evaluations."""
-    colored = cell["data"] == settings.get("color", {}).get("data")  # red-team/* have none
-    return colored or cell["net"] in DEEP or cell["steps"] >= settings["dear"]
+    return is_color(settings, cell) or cell["net"] in DEEP or cell["steps"] >= settings["dear"]
 
 
 def plan_of(settings: dict, cell: dict) -> Plan | None:
@@ -184,12 +188,12 @@ def _attack(settings: dict, cell: dict) -> attacks.Attack:
 
 def private(settings: dict, cell: dict, seed: int, ds: Dataset) -> tuple[Tensor, Tensor, Tensor]:
     """Private images and labels, test images all; and the others in the gallery."""
-    count, batch, color = settings["images"], cell["batch"], settings.get("color", {})
+    count, batch = settings["images"], cell["batch"]
     if cell["attack"] in SEARCHES:
         count = settings["images_dear" if is_dear(settings, cell) else "images_search"]
         count = settings["images_deep"] if cell["net"] in DEEP else count
-    elif cell["data"] == color.get("data"):
-        count = color["images"]
+    elif is_color(settings, cell):
+        count = settings["color"]["images"]
     count = min(count, len(ds.y_test)) // batch * batch
     return _drawn(ds, max(batch, count), seed, settings["gallery"])
 
