@@ -96,6 +96,8 @@ ROWS: dict[str, Row] = {
         lambda e: fedavg_row(e, "cloak", 2),
     ),
     "flower-lenet": _flower("lenet", 0),
+    "flower-lenet-10": _flower("lenet", 2),
+    "flower-lenet-1000": _flower("lenet", 1),
     "flower-lenet5": _flower("lenet5", 0),
     "entangle": Row(
         "a round of Model Entanglement, ten clients, lenet5",
